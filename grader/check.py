@@ -158,7 +158,7 @@ def _minute_saved(path: Path) -> int:
     return 0
 
 
-class Watcher:
+class SavedFiles:
     """Collects the saved files of a folder. A context manager."""
 
     def __init__(self, folder: Path) -> None:
@@ -167,7 +167,7 @@ class Watcher:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> SavedFiles:
         self._thread.start()
         return self
 
@@ -228,7 +228,7 @@ def check_and_watch(
             waiting()
         return watcher.wait()
 
-    with Watcher(request.submission) as watcher:
+    with SavedFiles(request.submission) as watcher:
         while True:
             try:
                 with open_grading(request.place) as grading:

@@ -32,12 +32,12 @@ from grader.console import (
     EXIT_UNDER,
     EXIT_USAGE,
     Course,
-    Device,
+    DeviceOption,
     Image,
     Names,
     Quick,
     RequireIsolation,
-    Sandbox,
+    SandboxOption,
     Speed,
     WantedDevice,
     WantedSandbox,
@@ -86,7 +86,7 @@ class ImageDevice(StrEnum):
 def run(
     submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")],
     assignment: Names = None,
-    device: WantedDevice = Device.auto,
+    device: WantedDevice = DeviceOption.auto,
     seed: Annotated[
         int | None,
         typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier run: the seed in its report"),
@@ -113,7 +113,7 @@ def run(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="tell of every case that went wrong, with all that is known of it")
     ] = False,
-    sandbox: WantedSandbox = Sandbox.auto,
+    sandbox: WantedSandbox = SandboxOption.auto,
     require_isolation: RequireIsolation = False,
     image: Image = DEFAULT_IMAGE,
     gpu: Annotated[
@@ -137,8 +137,8 @@ def run(
 ) -> None:
     """Grade a folder: correctness and speed, into a report."""
     catch_signals()
-    if gpu and device is Device.auto:
-        device = Device.cuda
+    if gpu and device is DeviceOption.auto:
+        device = DeviceOption.cuda
     request = Request(
         submission,
         course,
@@ -191,7 +191,7 @@ def check_(
     submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")] = Path(),
     assignment: Names = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="again whenever a file is saved, until Ctrl-C")] = False,
-    device: WantedDevice = Device.auto,
+    device: WantedDevice = DeviceOption.auto,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier check")
     ] = None,
@@ -257,7 +257,7 @@ def profile_(
         bool,
         typer.Option("--counters", help="have Nsight Compute read the GPU's counters too, where that is allowed"),
     ] = False,
-    sandbox: WantedSandbox = Sandbox.auto,
+    sandbox: WantedSandbox = SandboxOption.auto,
     image: Image = DEFAULT_IMAGE,
     *,
     course: Course,

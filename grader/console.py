@@ -73,13 +73,13 @@ def default_course() -> Path:
 # Options of several verbs.
 
 
-class Device(StrEnum):
+class DeviceOption(StrEnum):
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
 
 
-class Sandbox(StrEnum):
+class SandboxOption(StrEnum):
     auto = "auto"
     host = "host"
     docker = "docker"
@@ -101,7 +101,7 @@ Names = Annotated[
     typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
 ]
 WantedDevice = Annotated[
-    Device, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
+    DeviceOption, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
 ]
 Speed = Annotated[
     bool, typer.Option("--speed/--no-speed", show_default=False, help="measure speed where there is a CUDA GPU")
@@ -110,7 +110,7 @@ Quick = Annotated[
     bool, typer.Option("--quick", help="a first look: no largest cases, no compute-sanitizer, few rounds")
 ]
 WantedSandbox = Annotated[
-    Sandbox,
+    SandboxOption,
     typer.Option(
         envvar="GRADER_SANDBOX",
         show_default=False,

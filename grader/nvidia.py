@@ -19,14 +19,14 @@ def driver_is_loaded() -> bool:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class ListedGpu:
     """A GPU as `nvidia-smi -L` lists it; `name` is its model."""
 
     uuid: str
     name: str
 
 
-def gpus() -> list[Gpu]:
+def gpus() -> list[ListedGpu]:
     """The GPUs that programs started here may use; none without a driver. Raises OSError: there is a driver, and no GPU answers."""
     import pynvml
 
@@ -36,7 +36,7 @@ def gpus() -> list[Gpu]:
         for number in range(pynvml.nvmlDeviceGetCount()):
             with contextlib.suppress(pynvml.NVMLError):  # of a GPU that is lost; others still work
                 handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-                every.append(Gpu(pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)))
+                every.append(ListedGpu(pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)))
     except pynvml.NVMLError as error:
         why = f"does not answer ({error})"
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -49,11 +49,11 @@ def gpus() -> list[Gpu]:
     return found
 
 
-def visible(every: Sequence[Gpu], setting: str | None) -> list[Gpu]:
+def visible(every: Sequence[ListedGpu], setting: str | None) -> list[ListedGpu]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves: by index, or by the beginning of a UUID, up to the first word that names none."""
     if setting is None:
         return list(every)
-    found: list[Gpu] = []
+    found: list[ListedGpu] = []
     for word in setting.split(","):
         named = [
             gpu

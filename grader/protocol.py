@@ -221,7 +221,7 @@ class Yardstick(Frame):
 
 
 @dataclass(frozen=True)
-class Call(Frame):
+class MakeCalls(Frame):
     """Make all these calls before the first backward pass, and before any result is looked at.
 
     Attributes:
@@ -306,7 +306,7 @@ class Release(Frame):
     """Unmap the memory of `Prepare`."""
 
 
-Request: TypeAlias = Load | Yardstick | Call | Prepare | Time | Collect | Tidy | Release
+Request: TypeAlias = Load | Yardstick | MakeCalls | Prepare | Time | Collect | Tidy | Release
 
 
 # Replies -------------------------------------------------------------------------------------------------------------
@@ -584,14 +584,14 @@ class Reply(Frame):
     """The answer to a request: the fields that belong to the request, or `error`.
 
     Attributes:
-        returned: after `Call`, each result of each call.
+        returned: after `MakeCalls`, each result of each call.
         kinds: after `Time` and `Collect`, the different descriptions of calls' results.
         times_s: after `Time`, seconds of each call.
         operators, kernels, launches: that ran during the request.
         ptxas: after `Load`, ptxas's words about the kernels.
-        off_stream: after `Call` on a CPU, operations off the given stream, as `kernel.cu:12: the launch of scale`.
-        compiled: after `Call`, by a worker that compiles.
-        trace: after a traced `Call`.
+        off_stream: after `MakeCalls` on a CPU, operations off the given stream, as `kernel.cu:12: the launch of scale`.
+        compiled: after `MakeCalls`, by a worker that compiles.
+        trace: after a traced `MakeCalls`.
         broken: whether the process can take no further requests.
     """
 

@@ -8,9 +8,9 @@ import pynvml
 import pytest
 
 from grader import nvidia
-from grader.nvidia import Gpu, gpus, visible
+from grader.nvidia import ListedGpu, gpus, visible
 
-EVERY = [Gpu("GPU-aa1", "H100"), Gpu("GPU-ab2", "H100"), Gpu("GPU-c", "T4")]
+EVERY = [ListedGpu("GPU-aa1", "H100"), ListedGpu("GPU-ab2", "H100"), ListedGpu("GPU-c", "T4")]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_cuda_visible_devices(setting: str | None, names: list[str]) -> None:
 
 
 def with_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handles: list[object], node: bool = True) -> None:
-    """A machine whose driver lists the handles: a Gpu, or an error that asking for it raises."""
+    """A machine whose driver lists the handles: a ListedGpu, or an error that asking for it raises."""
 
     def handle(number: int) -> object:
         if isinstance(handles[number], Exception):

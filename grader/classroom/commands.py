@@ -21,19 +21,19 @@ from grader.classroom.export import Format, Wanted, export
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grades import Grades
 from grader.classroom.intake import Order, add_to_class, new_class
-from grader.classroom.model import Run
+from grader.classroom.model import ClassRun
 from grader.classroom.people import find, find_all
 from grader.classroom.people import shown as named
 from grader.classroom.record import show, told_grade
 from grader.console import (
     EXIT_INFRA,
     Course,
-    Device,
+    DeviceOption,
     Image,
     Names,
     Quick,
     RequireIsolation,
-    Sandbox,
+    SandboxOption,
     Speed,
     WantedDevice,
     WantedSandbox,
@@ -90,13 +90,13 @@ def new_(
     ] = None,
     platform: WantedPlatform = Platform.auto,
     assignment: Names = None,
-    device: WantedDevice = Device.auto,
+    device: WantedDevice = DeviceOption.auto,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs for all hand-ins (default: drawn)")
     ] = None,
     speed: Speed = True,
     quick: Quick = False,
-    sandbox: WantedSandbox = Sandbox.auto,
+    sandbox: WantedSandbox = SandboxOption.auto,
     require_isolation: RequireIsolation = False,
     image: Image = DEFAULT_IMAGE,
     *,
@@ -106,7 +106,7 @@ def new_(
     catch_signals()
     with failures("interrupted: no class was made, nothing is left behind"):
         order = _order(source, platform, course, assignment or ())
-        facts = Run(
+        facts = ClassRun(
             made=datetime.now(UTC),
             grader=grader.__version__,
             fingerprint=fingerprint(course),

@@ -8,7 +8,7 @@ from pathlib import Path
 import grader
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.lock import lock
-from grader.classroom.model import Run
+from grader.classroom.model import ClassRun
 from grader.classroom.station import Station
 from grader.course import own_course
 from grader.fingerprint import fingerprint
@@ -17,7 +17,7 @@ from grader.report.model import Report
 LOCK = ".lock"  # of run.json
 
 
-def course_of(run: Run) -> Path:
+def course_of(run: ClassRun) -> Path:
     """The course's folder. Raises ClassError."""
     course = Path(run.course) if run.course else own_course()
     if course is None:
@@ -27,7 +27,7 @@ def course_of(run: Run) -> Path:
     return course
 
 
-def of_grader(run: Run, course: Path) -> list[str]:
+def of_grader(run: ClassRun, course: Path) -> list[str]:
     """Differences between this grader and course and those of the class, as sentences."""
     if run.grader != grader.__version__:
         return [f"the class was made by grader {run.grader}, and this is grader {grader.__version__}"]
@@ -36,7 +36,7 @@ def of_grader(run: Run, course: Path) -> list[str]:
     return []
 
 
-def of_stations(run: Run, stations: Sequence[Station], begun: bool) -> list[str]:
+def of_stations(run: ClassRun, stations: Sequence[Station], begun: bool) -> list[str]:
     """Differences between these stations, and from the GPU of the class, as sentences.
 
     Args:
@@ -50,7 +50,7 @@ def of_stations(run: Run, stations: Sequence[Station], begun: bool) -> list[str]
     return []
 
 
-def of_report(run: Run, report: Report, begun: bool) -> list[str]:
+def of_report(run: ClassRun, report: Report, begun: bool) -> list[str]:
     """Differences between a report's grading and earlier gradings of the class, as sentences."""
     gpu, image = report.environment.gpu or "", report.isolation.image or ""
     found = []

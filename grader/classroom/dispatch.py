@@ -20,7 +20,7 @@ from typing import Protocol
 from grader.classroom import grading
 from grader.classroom.differences import settle
 from grader.classroom.folder import RunFolder
-from grader.classroom.grading import Command, Grading
+from grader.classroom.grading import Command, RunningAttempt
 from grader.classroom.lock import NAME, Lock, lock
 from grader.classroom.model import Attempt
 from grader.classroom.station import Station
@@ -142,7 +142,7 @@ class Dispatch:
         return self._limit is not None and self.started >= self._limit
 
     @property
-    def _busy(self) -> list[Grading]:
+    def _busy(self) -> list[RunningAttempt]:
         return [own for one in self.stations for own in (one.grading, one.next) if own is not None]
 
     def _start(self, station: Station) -> None:
@@ -174,7 +174,7 @@ class Dispatch:
         if free >= len(self.in_service) and not self._at_limit and self._free_mib() >= FULL_MIB:
             station.next = self._new(station, waits=True)
 
-    def _new(self, station: Station, *, waits: bool = False) -> Grading | None:
+    def _new(self, station: Station, *, waits: bool = False) -> RunningAttempt | None:
         """A grading for a locked station; None if no task is free."""
         task, own = self._next(station)
         if task is None or own is None:
@@ -184,7 +184,7 @@ class Dispatch:
             self.started += 1
             gpu = station.gpu.uuid if station.gpu else None
             holds = station.held.descriptors if station.held else ()
-            return Grading(
+            return RunningAttempt(
                 self.folder,
                 task,
                 own,
@@ -226,7 +226,7 @@ class Dispatch:
             held.release()
         return None, None
 
-    def _finish(self, station: Station, ended: Grading) -> None:
+    def _finish(self, station: Station, ended: RunningAttempt) -> None:
         attempt, report = ended.result(self._why_unusable)
         if report is not None:
             settle(self.folder, report, self._begun, self._anyway)

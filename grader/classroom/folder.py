@@ -1,6 +1,6 @@
 """The folder of a class, RUN: the whole state of the class, as files.
 
-    RUN/run.json                                the rules of grading (`Run`)
+    RUN/run.json                                the rules of grading (`ClassRun`)
     RUN/students.json                           the students and their hand-ins (`Students`)
     RUN/handins/<hand-in>/                      read-only copies of the files, named by a hash of names and contents
     RUN/tasks/<hand-in>/attempt.<n>/            one grading: attempt.json, output.txt, and report.json with its page if there is a report
@@ -25,7 +25,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from grader.classroom.model import Attempt, Decision, Run, Strict, Students
+from grader.assignment import Strict
+from grader.classroom.model import Attempt, ClassRun, Decision, Students
 from grader.sandbox.base import InfraError, UsageError
 
 T = TypeVar("T", bound=Strict)
@@ -56,15 +57,15 @@ class RunFolder:
     def tasks(self, handin: str) -> Path:
         return self.path / "tasks" / handin
 
-    def run(self) -> Run:
-        return self._read("run.json", Run)
+    def run(self) -> ClassRun:
+        return self._read("run.json", ClassRun)
 
     def students(self) -> Students:
         return self._read("students.json", Students)
 
-    def write(self, found: Run | Students) -> None:
+    def write(self, found: ClassRun | Students) -> None:
         """Replace run.json or students.json. Raises OSError."""
-        name = "run.json" if isinstance(found, Run) else "students.json"
+        name = "run.json" if isinstance(found, ClassRun) else "students.json"
         write_whole(self.path / name, found.model_dump_json(indent=1) + "\n")
 
     def attempts(self, handin: str) -> dict[Attempt, Path]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from grader.assignment import load_course
 from grader.classroom.folder import RunFolder, write_whole
 from grader.classroom.lock import Lock
-from grader.classroom.model import Attempt, Run
+from grader.classroom.model import Attempt, ClassRun
 from grader.classroom.task import UNUSABLE, Task
 from grader.console import EXIT_INFRA
 from grader.report.json_file import REPORT, ReportError, read_report
@@ -54,7 +54,7 @@ if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[3], sys.argv[3:])
 Command = Callable[[Path, Path, str | None, bool], Sequence[str]]
 
 
-def grader_run(run: Run, course: Path) -> Command:
+def grader_run(run: ClassRun, course: Path) -> Command:
     """A `Command` for `grader run` with the class's options, all explicit, so that no environment variable changes them."""
 
     def command(handin: Path, output: Path, gpu: str | None, waits: bool) -> list[str]:
@@ -90,7 +90,7 @@ class Handins:
         return ""
 
 
-class Grading:
+class RunningAttempt:
     """A grading in progress. The attempt's folder is a draft until `publish`; `discard` removes the draft.
 
     Args:

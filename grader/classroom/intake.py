@@ -15,7 +15,7 @@ from grader.classroom.archive import Source, open_source
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grades import override_of
 from grader.classroom.handins import HandIn, Kept, Person, keep
-from grader.classroom.model import NOTHING, Decision, Run, Student, Students
+from grader.classroom.model import NOTHING, ClassRun, Decision, Student, Students
 from grader.classroom.platforms import Export, recognise
 from grader.classroom.roster import Ambiguous, ClassList, differing, name_forms, read_roster, some
 from grader.runfolder import abandoned, alone_in, remove
@@ -132,7 +132,7 @@ def _once(notes: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def new_class(folder: Path, run: Run, order: Order, roster: Path | None = None) -> list[str]:
+def new_class(folder: Path, run: ClassRun, order: Order, roster: Path | None = None) -> list[str]:
     """Make the folder of a class, whole or not at all. Returns sentences about the class.
 
     Raises:

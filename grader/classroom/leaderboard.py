@@ -24,7 +24,7 @@ LIMIT = "the machine's limit"
 
 
 @dataclass(frozen=True)
-class Entry:
+class RankedEntry:
     """A row of a table. Only students have a rank and an interval."""
 
     name: str
@@ -45,7 +45,7 @@ class Board:
     title: str
     sizes: tuple[str, ...]
     baseline: str
-    entries: tuple[Entry, ...]
+    entries: tuple[RankedEntry, ...]
 
 
 @dataclass
@@ -134,30 +134,30 @@ def geometric(paired: Sequence[Interval]) -> Interval:
     )
 
 
-def _in_order(gathered: _Gathered) -> list[Entry]:
+def _in_order(gathered: _Gathered) -> list[RankedEntry]:
     """All rows, the fastest first. Rows of other contenders have their median over all reports."""
-    rows = [Entry(name, statistics.median(ratios)) for name, ratios in gathered.others.items()]
+    rows = [RankedEntry(name, statistics.median(ratios)) for name, ratios in gathered.others.items()]
     rows += ranked((name, speedup) for (name, _), speedup in gathered.students.items())
     return sorted(rows, key=lambda one: (-one.speedup, one.rank or 0, one.name))
 
 
-def ranked(measured: Iterable[tuple[str, Interval]]) -> list[Entry]:
+def ranked(measured: Iterable[tuple[str, Interval]]) -> list[RankedEntry]:
     """The rows of students, the fastest first. Rows whose intervals overlap, directly or through others, share a rank."""
-    entries: list[Entry] = []
+    entries: list[RankedEntry] = []
     rank, lowest = 0, math.inf
     for name, interval in sorted(measured, key=lambda pair: (-pair[1].high, -pair[1].median, pair[0])):
         if interval.high < lowest:
             rank = len(entries) + 1
             lowest = interval.low
         lowest = min(lowest, interval.low)
-        entries.append(Entry(name, interval.median, interval, rank))
+        entries.append(RankedEntry(name, interval.median, interval, rank))
     return sorted(entries, key=lambda one: (one.rank or 0, -one.speedup, one.name))
 
 
 # How it is written ----------------------------------------------------------------------------------------------------
 
 
-def cells(entry: Entry) -> tuple[str, str, str, str]:
+def cells(entry: RankedEntry) -> tuple[str, str, str, str]:
     """A row as text: rank, name, speed-up, interval."""
     interval = f"{entry.interval.low:.3f} to {entry.interval.high:.3f}" if entry.interval else ""
     return str(entry.rank or ""), shown(entry.name), f"{entry.speedup:.3f}", interval

@@ -8,7 +8,7 @@ would wake up beside its successor.
 `grader run` inherits the locks of its hand-in and its GPU, so both stay locked until the grading ends, however the run
 ends. The content of the file names the holder, for people. The file is never deleted: otherwise two runs could lock two
 files of the same name. A network file system may show a run an old listing; even then the run cannot publish an attempt
-with a number that exists, because a folder is not renamed onto another (`Grading.publish`). On a file system without
+with a number that exists, because a folder is not renamed onto another (`RunningAttempt.publish`). On a file system without
 locks a run is refused, unless it has --anyway.
 """
 
@@ -26,8 +26,8 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from grader.assignment import Strict
 from grader.classroom.folder import ClassError
-from grader.classroom.model import Strict
 
 NAME = ".lock"  # in the folder of a hand-in's attempts
 WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
+
+from grader.assignment import Strict
 
 HandInId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 Key = Annotated[str, StringConstraints(pattern=r"^[\w.@+-]{1,100}$")]
@@ -13,11 +15,7 @@ Key = Annotated[str, StringConstraints(pattern=r"^[\w.@+-]{1,100}$")]
 NOTHING = "handed in nothing that can be graded"  # a note of a student without a hand-in
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Run(Strict):
+class ClassRun(Strict):
     """How every hand-in of a class is graded (`RUN/run.json`).
 
     Attributes:
@@ -61,7 +59,7 @@ class Student(Strict):
 
     key: Key
     name: str = ""
-    ids: dict[str, str] = {}
+    ids: dict[str, str] = Field(default_factory=dict)
     alias: str = ""
     handin: HandInId | Literal[""] = ""
     late: bool = False

@@ -19,7 +19,7 @@ from grader.classroom.lock import NAME, lock
 from grader.classroom.station import stations
 from grader.classroom.task import Task, chosen, read_tasks, spoilt
 from grader.classroom.view import View, count, tally
-from grader.nvidia import Gpu
+from grader.nvidia import ListedGpu
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Options:
     limit_s: float = grading.LIMIT_S
     ahead: bool = True
     command: Command | None = None
-    found: Callable[[], Sequence[Gpu]] = nvidia.gpus
+    found: Callable[[], Sequence[ListedGpu]] = nvidia.gpus
     locks: Path | None = None
 
 

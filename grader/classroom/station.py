@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 
-from grader.classroom.grading import Grading
+from grader.classroom.grading import RunningAttempt
 from grader.classroom.lock import Lock, lock, lock_of
-from grader.classroom.model import Run
-from grader.nvidia import Gpu
+from grader.classroom.model import ClassRun
+from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError, UsageError
 
 MAX_ROW = 3  # different hand-ins with a fault in a row, after which the station is taken for the cause
@@ -33,13 +33,13 @@ class Station:
         waits: whether another run on this machine held the GPU at the last call of `lock`.
     """
 
-    def __init__(self, gpu: Gpu | None, locks: Path | None = None, cores: Sequence[int] = ()) -> None:
+    def __init__(self, gpu: ListedGpu | None, locks: Path | None = None, cores: Sequence[int] = ()) -> None:
         self.gpu = gpu
         self.cores = cores
         self.name = gpu.uuid if gpu else "cpu"
         self.place = f"{socket.gethostname()} {self.name}"
-        self.grading: Grading | None = None
-        self.next: Grading | None = None
+        self.grading: RunningAttempt | None = None
+        self.next: RunningAttempt | None = None
         self.held: Lock | None = None
         self.out = ""
         self.waits = False
@@ -64,7 +64,9 @@ class Station:
             self.out = f"{self.place} is taken out: {len(self._row)} faults of the machine in a row, the last: {fault}"
 
 
-def stations(run: Run, found: Sequence[Gpu], wanted: Sequence[str], locks: Path | None = None) -> list[Station]:
+def stations(
+    run: ClassRun, found: Sequence[ListedGpu], wanted: Sequence[str], locks: Path | None = None
+) -> list[Station]:
     """The stations of this machine for the device of `run`.
 
     Args:

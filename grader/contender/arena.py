@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from grader.protocol import GUARD_BYTE, POISON_BYTE, Call, Memory, Operands, Ref
+from grader.protocol import GUARD_BYTE, POISON_BYTE, MakeCalls, Memory, Operands, Ref
 
 ALIGNMENT = max(256, mmap.PAGESIZE)  # on a CPU a worker may map a tensor's pages alone
 GUARD_BYTES = 256 * 1024
@@ -190,13 +190,13 @@ class Arena:
 
     def request(
         self, asked: Sequence[tuple[Sequence[str], str | None]], options: Iterable[Any], limit_s: float, **how: Any
-    ) -> Call:
+    ) -> MakeCalls:
         """The request for one or several calls, each given by the names of its inputs and upstream gradient.
 
         The calls share out the outputs in order.
 
         Args:
-            how: further fields of `protocol.Call`.
+            how: further fields of `protocol.MakeCalls`.
         """
         names = list(self.outputs)
         count = len(names) // len(asked)
@@ -204,7 +204,7 @@ class Arena:
             self.operands(args, upstream, names[number * count : (number + 1) * count])
             for number, (args, upstream) in enumerate(asked)
         )
-        return Call(self.address, tuple(operands), tuple(options), limit_s, **how)
+        return MakeCalls(self.address, tuple(operands), tuple(options), limit_s, **how)
 
     def operands(self, args: Iterable[str], upstream: str | None, outputs: Iterable[str]) -> Operands:
         """The tensors of a call, by their names in the arena."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from grader import protocol
 from grader.contender.replies import ContenderFault, fault_of
-from grader.contender.watch import Limits
+from grader.contender.watch import CallLimits
 from grader.contender.worker import Worker, WorkerUnavailable
 from grader.protocol import Build, Gpu, Reply, Returned
 
-__all__ = ["Contender", "Limits", "WorkerUnavailable"]
+__all__ = ["CallLimits", "Contender", "WorkerUnavailable"]
 
 
 class Contender(Worker):
@@ -19,7 +19,7 @@ class Contender(Worker):
     answer.
     """
 
-    def do(self, request: protocol.Request, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+    def do(self, request: protocol.Request, limits: CallLimits, files: tuple[int, ...] = ()) -> Reply:
         """Send a request and return its reply. Raises the fault that the reply reports.
 
         Args:
@@ -32,7 +32,7 @@ class Contender(Worker):
         path: Path,
         entry: str,
         build: Build | None,
-        limits: Limits,
+        limits: CallLimits,
         compiled: bool = False,
         gpu: Gpu | None = None,
     ) -> None:
@@ -51,7 +51,7 @@ class Contender(Worker):
                 fault.raised_by = "toolchain"  # the worker ended or hung, and nobody knows in whose code
             raise
 
-    def finish(self, calls: int, limits: Limits) -> Reply:
+    def finish(self, calls: int, limits: CallLimits) -> Reply:
         """Wait for the batch of `calls` calls that a `Time` request has started.
 
         The reply has the claimed seconds of each call, and `kinds` if the results were written to given outputs.
@@ -62,7 +62,7 @@ class Contender(Worker):
             raise self._no_answer()
         return reply
 
-    def collect(self, order: Sequence[int], limits: Limits) -> tuple[tuple[Returned, ...], ...]:
+    def collect(self, order: Sequence[int], limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
         """Have each call's results copied to the place of that number (see `protocol.Prepare`). Returns the kinds of
         the results.
         """

@@ -26,7 +26,7 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """Limits of a call: seconds of wall time, and GiB of host memory for the worker's whole tree."""
 
     time_s: float
@@ -93,14 +93,14 @@ class Watch:
         """Seconds that the worker has waited for a core."""
         return usage.waited_s(self._own)
 
-    def look_if_due(self, limits: Limits) -> None:
+    def look_if_due(self, limits: CallLimits) -> None:
         """Call `look` if the last look is longer ago than INTERVAL_S; a worker may answer each request faster than
         that.
         """
         if time.monotonic() >= self._looked + INTERVAL_S:
             self.look(limits)
 
-    def look(self, limits: Limits) -> None:
+    def look(self, limits: CallLimits) -> None:
         """Raise ContenderFault if a limit is exceeded. The caller must then end the worker."""
         try:
             passed = self._passed(limits)
@@ -110,7 +110,7 @@ class Watch:
             raise ContenderFault(passed[0], f"{passed[1]}: stopped")
         self._looked = time.monotonic()
 
-    def _passed(self, limits: Limits) -> tuple[Outcome, str] | None:
+    def _passed(self, limits: CallLimits) -> tuple[Outcome, str] | None:
         tree, allowed = self._tree(age_s=INTERVAL_S / 2), int(limits.memory_gib * GIB)
         if len(tree) > MAX_PROCESSES:
             return "crashed", f"started more than {MAX_PROCESSES} processes"
@@ -140,7 +140,7 @@ class Deadline:
         is_timed: whether the judge's clock runs. Then looks begin late, and waiting for a core counts.
     """
 
-    def __init__(self, limits: Limits, allowance: Allowance, watch: Watch, is_timed: bool) -> None:
+    def __init__(self, limits: CallLimits, allowance: Allowance, watch: Watch, is_timed: bool) -> None:
         now = time.monotonic()
         self._limits, self._watch, self._is_timed = limits, watch, is_timed
         self._end = now + min(limits.time_s, allowance.left_s)

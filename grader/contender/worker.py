@@ -35,10 +35,10 @@ from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
 from grader.contender.replies import ContenderFault, decode
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
-from grader.contender.watch import Allowance, Deadline, Limits, Watch
+from grader.contender.watch import Allowance, CallLimits, Deadline, Watch
 from grader.protocol import Reply
 
-START_LIMITS = Limits(time_s=120.0, memory_gib=16.0)
+START_LIMITS = CallLimits(time_s=120.0, memory_gib=16.0)
 SEND_LIMIT_S = 10.0
 SENTENCE_LIMIT_S = 60.0
 FREEZE_TRIES = 5  # each tries for a second or two
@@ -151,7 +151,7 @@ class Worker:
         self._is_ready = True
         self._watch.begin()
 
-    def ask(self, request: protocol.Request, limits: Limits, files: tuple[int, ...] = ()) -> Reply:
+    def ask(self, request: protocol.Request, limits: CallLimits, files: tuple[int, ...] = ()) -> Reply:
         """Send a request, and wait for its reply. On a CPU the submission's worker is frozen after that.
 
         Raises ContenderFault, WorkerUnavailable.
@@ -191,7 +191,7 @@ class Worker:
         """
         select.select([self._replies], [], [], limit_s)
 
-    def reply(self, limits: Limits, is_timed: bool) -> Reply:
+    def reply(self, limits: CallLimits, is_timed: bool) -> Reply:
         """Wait for the reply to the last request, and watch the worker's time, memory and processes. Raises
         ContenderFault.
 
@@ -224,7 +224,7 @@ class Worker:
             self.kill()
             raise
 
-    def _late(self, limits: Limits) -> ContenderFault:
+    def _late(self, limits: CallLimits) -> ContenderFault:
         last_words.wait_for_last_words(self.log)
         self.kill()
         return last_words.late(limits.time_s, self.allowance, self.log, self.loaded_from, self.device == "cpu")

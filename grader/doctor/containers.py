@@ -137,7 +137,7 @@ def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], the
     return Finding(name, "fine", f"{way}; CUDA starts in a container")
 
 
-def answer_of(client: DockerClient, image: str, program: str, gpu: engine.Gpu | None = None) -> str:
+def answer_of(client: DockerClient, image: str, program: str, gpu: engine.ContainerGpu | None = None) -> str:
     """The output of a Python program in a container with a grading container's walls. Raises InfraError."""
     api = client.api
     deadline = str(int(time.time()) + 10 * CONTAINER_LIMIT_S)

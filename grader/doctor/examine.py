@@ -126,7 +126,7 @@ def _start(names: Sequence[str], look: Look) -> queue.Queue[Finding]:
     return found
 
 
-def _self_test(stack: ExitStack, jail: Jail, seen: Future[software.Seen | str]) -> Look:
+def _self_test(stack: ExitStack, jail: Jail, seen: Future[software.SeenSoftware | str]) -> Look:
     """Start the judge of the self-test, which gets ready during the other looks. Returns the look that grades."""
     try:
         grade = stack.enter_context(selftest.begun(jail))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import psutil
 
 from grader.doctor.finding import Finding, ask
-from grader.doctor.software import PIP, Seen
+from grader.doctor.software import PIP, SeenSoftware
 from grader.nvidia import driver_is_loaded
 
 Presence = Literal["none", "card", "driver"]
@@ -105,7 +105,7 @@ def _user(pid: int, used_bytes: int | None) -> str:
     return f"process {pid} ({who}{'' if used_bytes is None else f', {used_bytes / 2**30:.1f} GiB'})"
 
 
-def findings(there: Presence, driver: Driver, seen: Seen | str) -> Iterator[Finding]:
+def findings(there: Presence, driver: Driver, seen: SeenSoftware | str) -> Iterator[Finding]:
     """NVIDIA driver, GPU and other GPU users."""
     if there == "none":
         yield Finding("NVIDIA driver", "unneeded", NO_GPU)
@@ -127,7 +127,7 @@ def findings(there: Presence, driver: Driver, seen: Seen | str) -> Iterator[Find
     yield _others(driver)
 
 
-def _gpu(driver: Driver, seen: Seen | str) -> Finding:
+def _gpu(driver: Driver, seen: SeenSoftware | str) -> Finding:
     if isinstance(seen, str):
         return Finding("GPU", "unneeded", "not looked at: PyTorch comes first")
     if seen.cuda is None:

@@ -31,7 +31,7 @@ PIP = f"{sys.executable} -m pip install"
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenSoftware:
     """Versions and compilers, as a process with PyTorch sees them.
 
     cuda: the release of CUDA that PyTorch was built for; None is a build for CPUs.
@@ -52,10 +52,10 @@ class Seen:
     cxx: str | None
 
 
-def look() -> Seen | str:
+def look() -> SeenSoftware | str:
     """Import PyTorch in another process, which a broken PyTorch may end. Returns the error if that process fails."""
     done, output, words = ask([sys.executable, "-P", "-m", "grader.doctor.with_torch", "look"], IMPORT_LIMIT_S)
-    return Seen(**json.loads(output)) if done else words
+    return SeenSoftware(**json.loads(output)) if done else words
 
 
 def python(on_gpu: bool) -> Finding:
@@ -82,7 +82,7 @@ def uncompiled() -> dict[str, Path]:
     return bare
 
 
-def findings(seen: Seen | str, on_gpu: bool, driver_cuda: int) -> Iterator[Finding]:
+def findings(seen: SeenSoftware | str, on_gpu: bool, driver_cuda: int) -> Iterator[Finding]:
     """PyTorch, Triton, C++ compiler and nvcc.
 
     Args:
@@ -150,7 +150,7 @@ def _pip(package: str, known: Range) -> str:
     return f"`{PIP} '{package}>={major}.{minor},<{above}.{last + 1}'`"
 
 
-def _nvcc(seen: Seen, on_gpu: bool, driver_cuda: int) -> Finding:
+def _nvcc(seen: SeenSoftware, on_gpu: bool, driver_cuda: int) -> Finding:
     """Try nvcc on a small kernel."""
     bad: State = "fault" if on_gpu else "caution"
     if seen.nvcc is None:

@@ -11,18 +11,18 @@ import torch
 
 from grader.assignment import Device
 from grader.contender.arena import Arena
-from grader.contender.contender import Limits
+from grader.contender.contender import CallLimits
 from grader.contender.jail import strongest_jail
 from grader.contender.pool import WorkerPool
-from grader.doctor.software import Seen
+from grader.doctor.software import SeenSoftware
 from grader.judge.environment import find_compiler, interpreter_fault
 from grader.nvidia import find_nvcc
 from grader.runfolder import run_folder
 
-LIMITS = Limits(time_s=20, memory_gib=16)
+LIMITS = CallLimits(time_s=20, memory_gib=16)
 
 
-def look() -> Seen:
+def look() -> SeenSoftware:
     """Versions and compilers, and whether PyTorch can use the GPU."""
     gpu_fault, arch, triton, triton_fault, ptxas = "", None, None, "", None
     try:
@@ -42,7 +42,7 @@ def look() -> Seen:
     except Exception as error:
         triton_fault = f"cannot be imported: {type(error).__name__}: {error}"
     compilers = ptxas, find_nvcc(), find_compiler("cpu")
-    return Seen(torch.__version__, torch.version.cuda, arch, gpu_fault, triton, triton_fault, *compilers)
+    return SeenSoftware(torch.__version__, torch.version.cuda, arch, gpu_fault, triton, triton_fault, *compilers)
 
 
 def share(device: Device) -> str:

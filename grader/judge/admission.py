@@ -8,7 +8,7 @@ import pytest
 
 from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault
-from grader.judge.cases import BoundCase, BoundSpeedCase, Place, SpeedSizes
+from grader.judge.cases import BoundCase, BoundSpeedCase, ReportPlace, SpeedSizes
 from grader.judge.compilation import Compilation
 from grader.judge.environment import find_compiler, interpreter_fault
 from grader.judge.hoarding import Hoarding, too_little
@@ -32,7 +32,7 @@ class Admission:
     compilation: Compilation
     results: Results
 
-    def check(self, place: Place, case: BoundCase | None) -> None:
+    def check(self, place: ReportPlace, case: BoundCase | None) -> None:
         """Raise ContenderFault with the reason if a case or check is not to be run. Reasons of the machine come before
         the source's.
 
@@ -51,7 +51,7 @@ class Admission:
         same_part = (one for one in self.run.cases if one.place.of_part == place.of_part)
         self.standing.check_source(place.assignment, case or next(same_part, None))
 
-    def check_timing(self, place: Place, sizes: SpeedSizes) -> None:
+    def check_timing(self, place: ReportPlace, sizes: SpeedSizes) -> None:
         """Raise ContenderFault or pytest's skip if a speed case is not timed: no GPU, no file, or a wrong answer in its
         part.
         """
@@ -69,7 +69,7 @@ class Admission:
         if not any(one.outcome == "passed" for one in results):
             raise pytest.skip.Exception("not timed: no correctness case could be run here")
 
-    def fitting(self, place: Place, sizes: SpeedSizes) -> BoundSpeedCase:
+    def fitting(self, place: ReportPlace, sizes: SpeedSizes) -> BoundSpeedCase:
         """The largest size of a speed case that fits into the device's free memory. Raises pytest's skip if no size
         fits.
         """

@@ -14,7 +14,7 @@ import torch
 
 from grader import protocol
 from grader.contender.arena import Arena, Stray
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import CallLimits, Contender
 from grader.contender.replies import ContenderFault
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, WroteOutside, described
@@ -82,7 +82,7 @@ def ask(
 ) -> None:
     """Have the contender answer calls, and check its reply; `check_memory` checks the arena. Raises as `Trials.grade`.
 
-    first: the first call. windows, keep, reverse: see `protocol.Call`; a case that measures or needs memory keeps
+    first: the first call. windows, keep, reverse: see `protocol.MakeCalls`; a case that measures or needs memory keeps
     nothing.
     """
     if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
@@ -126,7 +126,7 @@ def ask(
         )
 
 
-def request_for(arena: Arena, call: Call, limit_s: float, **how: Any) -> protocol.Call:
+def request_for(arena: Arena, call: Call, limit_s: float, **how: Any) -> protocol.MakeCalls:
     """The request for one call in an arena made by `arena_for`; `how` is as in `Arena.request`."""
     upstream = None if call.upstream is None else UPSTREAM
     return arena.request([([*call.args], upstream)], call.options.values(), limit_s, **how)
@@ -140,9 +140,9 @@ def arena_for(
     return Arena(call.args | upstream, shapes, dtype, device, call.starts, sparse)
 
 
-def limits_of(run: Run, case: BoundCase, calls: int) -> Limits:
+def limits_of(run: Run, case: BoundCase, calls: int) -> CallLimits:
     spec = case.assignment.spec.limits
-    return Limits(calls * (case.case.time_limit_s or spec.time_limit_s[run.device_name]), spec.memory_gib)
+    return CallLimits(calls * (case.case.time_limit_s or spec.time_limit_s[run.device_name]), spec.memory_gib)
 
 
 def check_returned(

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from grader.assignment import Device
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import CallLimits, Contender
 from grader.contender.cuda_cpu import cache_folder
 from grader.contender.pool import WorkerPool, end_all
 from grader.contender.replies import ContenderFault
@@ -35,7 +35,7 @@ from grader.protocol import Prepare, Release, Time, Yardstick
 NULL = "null"
 COMPILE = "compile"
 YARDSTICKS = ("copy", "matmul", NULL)
-LIMITS = Limits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches on a busy machine
+LIMITS = CallLimits(time_s=300.0, memory_gib=64.0)  # torch.compile with cold caches on a busy machine
 
 
 class Baselines:

@@ -19,7 +19,7 @@ SHORTEST = {"copy": 1 << 27, "matmul": 1 << 33}
 
 
 @dataclass(frozen=True)
-class Place:
+class ReportPlace:
     """Where the result of a case, check or speed case belongs in the report.
 
     Attributes:
@@ -71,8 +71,8 @@ class BoundCase:
         return self.case.name
 
     @property
-    def place(self) -> Place:
-        return Place(self.assignment, self.part, self.case.name, self.case.tries)
+    def place(self) -> ReportPlace:
+        return ReportPlace(self.assignment, self.part, self.case.name, self.case.tries)
 
     @property
     def id(self) -> str:
@@ -151,7 +151,7 @@ class SpeedSizes:
         return self.cases[0]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ReportPlace:
         return replace(self.declared.place, sizes=self)
 
     @property

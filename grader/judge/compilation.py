@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from grader.assignment import Assignment
-from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
 from grader.contender.replies import ContenderFault, fault_of
 from grader.job import CaseNote
 from grader.judge.asking import arena_for, request_for
@@ -152,7 +152,7 @@ def compiled_call(run: Run, contender: Contender, case: BoundCase, gpu: Gpu) -> 
     call = case.inputs(run.seed, OWN_NUMBER, run.device)
     with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
         request = request_for(arena, call, limits.build_limit_s, target=gpu)
-        reply = contender.do(request, Limits(limits.build_limit_s, limits.memory_gib), arena.files)
+        reply = contender.do(request, CallLimits(limits.build_limit_s, limits.memory_gib), arena.files)
     if reply.compiled is None or reply.compiled.arch != gpu.arch:
         contender.kill()
         raise ContenderFault("crashed", "the worker answered with something that is no answer")

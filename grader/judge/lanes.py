@@ -18,7 +18,7 @@ import pytest
 
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
-from grader.judge.cases import BoundCase, Place
+from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
 from grader.judge.run import Run
@@ -41,7 +41,7 @@ class Work:
         apart: `run` starts its own worker and does not take the lane's.
     """
 
-    place: Place
+    place: ReportPlace
     run: Callable[[int, Evidence], None]
     case: BoundCase | None = None
     apart: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grader.assignment import Assignment
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import CallLimits, Contender
 from grader.contender.cuda_cpu import provide_runtime
 from grader.contender.replies import ContenderFault
 from grader.judge.environment import find_compiler
@@ -23,7 +23,7 @@ def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Con
     contender.ready()
     spec = assignment.spec
     time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
-    limits = Limits(time_s, spec.limits.memory_gib)
+    limits = CallLimits(time_s, spec.limits.memory_gib)
     build = None
     if spec.language == "cuda" and (compiler := find_compiler(contender.device)):
         on_cpu = contender.device == "cpu"

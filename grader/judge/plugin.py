@@ -26,7 +26,7 @@ import pytest
 from grader.assignment import Assignment, CourseError
 from grader.contender.contender import Contender
 from grader.judge.admission import Admission
-from grader.judge.cases import BoundSpeedCase, Place, SpeedSizes
+from grader.judge.cases import BoundSpeedCase, ReportPlace, SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
@@ -38,7 +38,7 @@ from grader.judge.standing import Standing
 from grader.judge.track import Track
 
 EVIDENCE = pytest.StashKey[Evidence]()
-PLACE = pytest.StashKey[Place]()  # of a test, in the report
+PLACE = pytest.StashKey[ReportPlace]()  # of a test, in the report
 
 
 class Replay:
@@ -102,12 +102,12 @@ class Fixtures:
 
     @pytest.fixture
     def assignment(self, request: pytest.FixtureRequest) -> Assignment:
-        place: Place = request.node.stash[PLACE]
+        place: ReportPlace = request.node.stash[PLACE]
         return place.assignment
 
     @pytest.fixture
     def contender(self, request: pytest.FixtureRequest) -> Contender:
-        place: Place = request.node.stash[PLACE]
+        place: ReportPlace = request.node.stash[PLACE]
         if place.sizes is not None:
             self._admission.check_timing(place, place.sizes)
         self._admission.check(place, None)
@@ -132,7 +132,7 @@ class Fixtures:
         return self._admission.fitting(place, place.sizes)
 
 
-def races(items: Sequence[pytest.Item]) -> list[Place]:
+def races(items: Sequence[pytest.Item]) -> list[ReportPlace]:
     """Places of the speed cases among these tests."""
     return [item.stash[PLACE] for item in items if item.stash[PLACE].sizes is not None]
 
@@ -171,7 +171,7 @@ class JudgePlugin:
                         words = f"checks: there is no test {name!r} in {assignment.folder}/test_*.py"
                         raise self._refuse(f"{assignment.folder / 'problem.toml'}: {words}")
 
-    def _place_of_check(self, item: pytest.Item) -> Place:
+    def _place_of_check(self, item: pytest.Item) -> ReportPlace:
         """The place of a check: in the part whose group names the check."""
         # pytest collects only files that `check_files` names.
         assignment = next(one for one in self._run.assignments if item.path.is_relative_to(one.folder))
@@ -179,7 +179,7 @@ class JudgePlugin:
         for part in assignment.spec.parts:
             if any(name in group.checks for group in part.groups):
                 documentation = inspect.getdoc(getattr(item, "obj", None)) or name
-                return Place(assignment, part, name, documentation.splitlines()[0])
+                return ReportPlace(assignment, part, name, documentation.splitlines()[0])
         toml = assignment.folder / "problem.toml"
         raise self._refuse(f"{item.path}: no group in {toml} names the check {name!r} under `checks`")
 

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from grader.assignment import Assignment
 from grader.contender import tools
 from grader.contender.arena import Arena
-from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
 from grader.job import CaseNote, Profiled
@@ -45,7 +45,7 @@ from grader.verdict.text import decoded
 
 CPU = torch.device("cpu")
 TRACE_LIMIT_S = 120.0
-COUNT_LIMITS = Limits(time_s=120.0, memory_gib=64.0)  # each kernel is run several times
+COUNT_LIMITS = CallLimits(time_s=120.0, memory_gib=64.0)  # each kernel is run several times
 COUNTED_NOTHING = "Nsight Compute counted nothing"
 NO_GPU = f"{COUNTED_NOTHING}: it counts on a GPU, and none was used"
 NO_NCU = "there is no ncu; it comes with NVIDIA's CUDA toolkit"
@@ -150,7 +150,7 @@ class Profiler:
         return known
 
     def _ask(self, contender: Contender, case: BoundSpeedCase, limit_s: float, target: Gpu | None = None) -> Reply:
-        limits = Limits(limit_s, case.assignment.spec.limits.memory_gib)
+        limits = CallLimits(limit_s, case.assignment.spec.limits.memory_gib)
         with _arena(self.run, case) as (arena, call):
             request = request_for(arena, call, limit_s, target=target, traced=True)
             return contender.do(request, limits, arena.files)
@@ -212,7 +212,7 @@ class Profiler:
         text_of: Callable[[GpuTrace], CompiledText | None],
     ) -> tuple[GpuRun, str]:
         """A traced call of a worker on the GPU, whose kernels of the names `own` are its own, and a text of it."""
-        limits = Limits(case.assignment.spec.limits.time_limit_s["cuda"], case.assignment.spec.limits.memory_gib)
+        limits = CallLimits(case.assignment.spec.limits.time_limit_s["cuda"], case.assignment.spec.limits.memory_gib)
         call = case.inputs(self.run.seed, OWN_NUMBER, self.run.device)
         with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena:
             trace = contender.do(request_for(arena, call, limits.time_s, traced=True), limits, arena.files).trace

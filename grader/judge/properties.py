@@ -36,7 +36,7 @@ from grader.assignment import Case
 from grader.contender.replies import ContenderFault
 from grader.job import CaseNote
 from grader.judge.asking import answer
-from grader.judge.cases import BoundCase, Place
+from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
 from grader.judge.evidence import CheckFailed, Evidence, described
@@ -107,7 +107,7 @@ class Properties:
     run: Run
     crew: Crew
     comparison: Comparison
-    place: Place
+    place: ReportPlace
     problem: Problem
     model: type[Params]
     lane: int = 0

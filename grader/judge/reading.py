@@ -25,7 +25,7 @@ from typing import Any
 
 from grader.contender import processes
 from grader.verdict import text
-from grader.verdict.policy import Finding, cuda_findings, cuda_kernels, included_from, read_python
+from grader.verdict.policy import ForbiddenUse, cuda_findings, cuda_kernels, included_from, read_python
 from grader.verdict.sources import triton_kernels
 
 CPU_LIMIT_S = 20
@@ -50,7 +50,7 @@ class Question:
 class Uses:
     """Forbidden uses of a source: how many there are, the first MAX_SHOWN, and the source lines of these."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ForbiddenUse, ...] = ()
     count: int = 0
     lines: tuple[str, ...] = ()
 
@@ -110,7 +110,7 @@ def _answer(line: str) -> Answer:
 
 
 def _uses(found: dict[str, Any]) -> Uses:
-    return Uses(tuple(Finding(**one) for one in found["findings"]), found["count"], tuple(found["lines"]))
+    return Uses(tuple(ForbiddenUse(**one) for one in found["findings"]), found["count"], tuple(found["lines"]))
 
 
 def main() -> None:
@@ -151,7 +151,7 @@ def _read_cuda(sources: Mapping[str, bytes], question: Question) -> Answer:
     return Answer(uses, uses, next(filter(None, told), ""), cuda_kernels(codes.values()))
 
 
-def _shown(found: Sequence[Finding], sources: Mapping[str, bytes]) -> Uses:
+def _shown(found: Sequence[ForbiddenUse], sources: Mapping[str, bytes]) -> Uses:
     shown = tuple(found[:MAX_SHOWN])
     lines = tuple(text.lines(text.decoded(sources[one.file]))[one.line - 1].strip()[:200] for one in shown)
     return Uses(shown, len(found), lines)

@@ -13,7 +13,7 @@ from grader.contender.contender import WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, SpeedDone
 from grader.judge.canary import Canary
-from grader.judge.cases import BoundSpeedCase, Place
+from grader.judge.cases import BoundSpeedCase, ReportPlace
 from grader.judge.compilation import Compilation
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, with_input
 from grader.judge.run import Run
@@ -45,7 +45,7 @@ class Results:
     speed: dict[tuple[str, str, str], SpeedCaseResult] = field(init=False, default_factory=dict)
     stopped: dict[str, str] = field(init=False, default_factory=dict)
 
-    def keep(self, place: Place, error: BaseException | None, evidence: Evidence, is_check: bool = False) -> None:
+    def keep(self, place: ReportPlace, error: BaseException | None, evidence: Evidence, is_check: bool = False) -> None:
         """Keep the result of a case or check, and emit it.
 
         Args:
@@ -77,7 +77,7 @@ class Results:
 
     def keep_speed(
         self,
-        place: Place,
+        place: ReportPlace,
         timed: BoundSpeedCase,
         error: BaseException | None,
         evidence: Evidence,
@@ -108,7 +108,7 @@ class Results:
         self.speed[place.key] = result
         self.run.emit(SpeedDone(assignment=place.assignment.name, part=place.part.name, result=result))
 
-    def of_part(self, place: Place) -> list[CaseResult]:
+    def of_part(self, place: ReportPlace) -> list[CaseResult]:
         """Results so far of the part's cases and checks."""
         return [one for key, one in self.cases.items() if key[:2] == place.of_part]
 
@@ -129,7 +129,7 @@ class Results:
             if excuse is not None and result.outcome == "passed":
                 self.cases[key] = result.model_copy(update={"outcome": "skipped", "message": excuse.message})
 
-    def _looked_into(self, place: Place, error: BaseException | None) -> BaseException | None:
+    def _looked_into(self, place: ReportPlace, error: BaseException | None) -> BaseException | None:
         """The error of a case, or the machine's fault behind it."""
         if not isinstance(error, ContenderFault):
             return error

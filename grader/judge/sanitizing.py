@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grader.contender import tools
-from grader.contender.contender import Limits, WorkerUnavailable
+from grader.contender.contender import CallLimits, WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.judge.asking import arena_for, check_returned, request_for
 from grader.judge.cases import BoundCase
@@ -26,7 +26,7 @@ from grader.judge.standing import Standing
 from grader.nvidia import find_sanitizer
 from grader.verdict.sanitizer import findings
 
-LIMITS = Limits(time_s=150.0, memory_gib=16.0)  # a kernel is many times slower under the tool
+LIMITS = CallLimits(time_s=150.0, memory_gib=16.0)  # a kernel is many times slower under the tool
 MAX_TOLD = 6
 UNUSABLE = "compute-sanitizer gave no verdict here"
 COMPLETE = "SUMMARY"  # begins the last line of a complete log

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from grader.contender.pool import GIB_PER_WORKER
 from grader.contender.replies import ContenderFault
 from grader.judge.admission import Admission
-from grader.judge.cases import BoundCase, Place
+from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
@@ -69,7 +69,7 @@ class Works:
             place = replace(place, tries=f"{place.tries}; smaller on the CPU")
         return Work(place, run, case, apart=case.case.tool is not None)
 
-    def of_check(self, place: Place, function: Callable[..., None]) -> Work:
+    def of_check(self, place: ReportPlace, function: Callable[..., None]) -> Work:
         """The work of a check that takes the fixture `properties` and no other."""
 
         def run(lane: int, _evidence: Evidence) -> None:
@@ -78,7 +78,7 @@ class Works:
 
         return Work(place, run)
 
-    def properties(self, place: Place, lane: int = 0) -> Properties:
+    def properties(self, place: ReportPlace, lane: int = 0) -> Properties:
         """Properties of a part, to be tried on the submission's worker in a lane."""
         problem, model = self.problems[place.assignment.name]
         return Properties(self.run, self.crew, self.comparison, place, problem, model, lane)
@@ -98,7 +98,7 @@ class Schedule:
     compilation: Compilation
     results: Results
 
-    def run_all(self, checks: Sequence[Work], races: Sequence[Place]) -> None:
+    def run_all(self, checks: Sequence[Work], races: Sequence[ReportPlace]) -> None:
         """Run all cases and the given checks; in one lane, in the order of problem.toml.
 
         Args:
@@ -122,7 +122,7 @@ class Schedule:
             if self._is_admitted(work):
                 self._keep(self.lanes.run_here(work))
 
-    def prepare_races(self, races: Sequence[Place], alone: Sequence[Work] = ()) -> None:
+    def prepare_races(self, races: Sequence[ReportPlace], alone: Sequence[Work] = ()) -> None:
         """Start workers for the races and for the cases that run alone, all in the background: a later start would
         disturb a timing.
 

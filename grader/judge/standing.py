@@ -19,7 +19,7 @@ from grader.contender.contender import Contender
 from grader.contender.last_words import NO_ANSWER, SLOW_IN_PYTHON, STOPPED
 from grader.contender.replies import ContenderFault
 from grader.contender.watch import Allowance
-from grader.judge.cases import BoundCase, Place
+from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.ownership import question_of, source_fault
 from grader.judge.reading import Answer, read
 from grader.judge.run import Run
@@ -43,7 +43,7 @@ class Hangs:
         self._given_up: dict[tuple[str, str], ContenderFault] = {}
         self._watched: dict[tuple[str, str], list[Contender]] = {}
 
-    def note(self, place: Place, error: BaseException | None) -> None:
+    def note(self, place: ReportPlace, error: BaseException | None) -> None:
         """Note how a case or check has ended, and give its part up if enough cases hung. Cases with the same fault
         object count once: a file that cannot be loaded ends every case with one fault.
         """
@@ -65,16 +65,16 @@ class Hangs:
         for worker in watched:
             worker.condemn(sentence)
 
-    def has_given_up(self, place: Place) -> bool:
+    def has_given_up(self, place: ReportPlace) -> bool:
         return place.of_part in self._given_up
 
-    def check(self, place: Place) -> None:
+    def check(self, place: ReportPlace) -> None:
         """Raise ContenderFault if the part is given up."""
         if (fault := self._given_up.get(place.of_part)) is not None:
             raise ContenderFault(fault.outcome, fault.message)
 
     @contextmanager
-    def ending(self, place: Place, worker: Contender) -> Iterator[None]:
+    def ending(self, place: ReportPlace, worker: Contender) -> Iterator[None]:
         """End the worker if the part is given up inside this context; the worker's call then raises the reason.
 
         Raises ContenderFault if the part is given up already.
@@ -169,13 +169,13 @@ class Standing:
         if fault and (case is None or case.inputs(self._run.seed, 0, self._run.device).upstream is not None):
             raise fault
 
-    def excuse(self, place: Place, fault: ContenderFault) -> None:
+    def excuse(self, place: ReportPlace, fault: ContenderFault) -> None:
         """Run no more cases of a part: the submission has said, in a case or at import, that only a GPU can run its
         code.
         """
         self.excused.setdefault(place.of_part, fault)
 
-    def check_excused(self, place: Place) -> None:
+    def check_excused(self, place: ReportPlace) -> None:
         """Raise ContenderFault (`skipped`) if only a GPU can grade the part."""
         if fault := self.excused.get(place.of_part):
             raise fault

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import CallLimits, Contender
 from grader.contender.replies import ContenderFault
 from grader.judge.asking import UPSTREAM, check_memory
 from grader.judge.evidence import CheckFailed
@@ -200,7 +200,7 @@ class Bench:
         self,
         contender: Contender,
         calls: int,
-        limits: Limits,
+        limits: CallLimits,
         *,
         judged: bool = False,
         collect: bool = False,
@@ -263,7 +263,7 @@ class Bench:
                 self._collected.wipe(wait=False)
             self._arena.wipe(wait=False)
 
-    def _collect(self, contender: Contender, limits: Limits) -> tuple[tuple[Returned, ...], ...]:
+    def _collect(self, contender: Contender, limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
         assert self._collected is not None
         self._wipe_busily()  # work that starts from now on cannot read these inputs
         self._place = self._collected
@@ -316,7 +316,7 @@ class Bench:
         check_memory(self._changed, strays, self._dtype)
 
 
-HOUSEKEEPING = Limits(time_s=60.0, memory_gib=64.0)
+HOUSEKEEPING = CallLimits(time_s=60.0, memory_gib=64.0)
 
 
 def _inputs(calls: Sequence[Call]) -> dict[str, torch.Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import CallLimits, Contender
 from grader.job import CaseNote
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
 from grader.judge.baselines import NULL
@@ -48,7 +48,7 @@ class Runner:
 
     name: str
     contender: Contender
-    limits: Limits
+    limits: CallLimits
 
 
 class Lineup:
@@ -69,7 +69,7 @@ class Lineup:
         track.crew.settle()
         submission.freeze()  # until its turn
         limits = case.assignment.spec.limits
-        own = Limits(limits.time_limit_s[track.run.device_name], limits.memory_gib)
+        own = CallLimits(limits.time_limit_s[track.run.device_name], limits.memory_gib)
         self.submission = Runner(SUBMISSION, submission, own)
         self.others: list[Runner] = []
         for name in case.contenders(everyone=track.run.job.contenders == "all"):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from grader.report.index import Override, Submission, index, overridden, summary
+from grader.report.index import IndexedReport, Override, index, overridden, summary
 from grader.report.json_file import PAGE, REPORT, ReportError, read_report
 from grader.report.page import page, write_page
 
@@ -20,7 +20,7 @@ class _Reading:
     others, then those with most points graded, then the latest.
     """
 
-    submission: Submission
+    submission: IndexedReport
     key: tuple[str, str] | None = None
     is_whole: bool = False
 
@@ -59,7 +59,7 @@ def show_named(
         OSError: the index cannot be written.
     """
     output.mkdir(parents=True, exist_ok=True)
-    by_path: dict[Path, Submission] = {}
+    by_path: dict[Path, IndexedReport] = {}
     found = []
     for one in named:
         if one.path is None:
@@ -134,11 +134,11 @@ def _name(place: Path, folder: Path) -> str:
     return (folder.resolve().name if place == folder else place.relative_to(folder).as_posix()) or "/"
 
 
-def _unread(name: str, fault: str, note: str = "open: not read") -> Submission:
-    return Submission(name, note=note, faults=(fault,))
+def _unread(name: str, fault: str, note: str = "open: not read") -> IndexedReport:
+    return IndexedReport(name, note=note, faults=(fault,))
 
 
-def _one_of_each(readings: list[_Reading], folder: Path, tell: Callable[[str], None]) -> list[Submission]:
+def _one_of_each(readings: list[_Reading], folder: Path, tell: Callable[[str], None]) -> list[IndexedReport]:
     """All submissions; of one with several reports, only the latest whole report counts."""
     best: dict[tuple[str, str], _Reading] = {}
     for one in readings:
@@ -153,5 +153,5 @@ def _one_of_each(readings: list[_Reading], folder: Path, tell: Callable[[str], N
         better = counted.submission.name
         words = f"a report of the same submission as {better}, which is whole, has more graded, or is later, and counts"
         tell(f"{folder / one.submission.name / REPORT}: {words}")
-        found.append(Submission(one.submission.name, one.submission.link, note="counted once", faults=(words,)))
+        found.append(IndexedReport(one.submission.name, one.submission.link, note="counted once", faults=(words,)))
     return found

@@ -54,7 +54,7 @@ class Override:
 
 
 @dataclass(frozen=True)
-class Submission:
+class IndexedReport:
     """A report in the index.
 
     name: the folder of the report.
@@ -88,7 +88,7 @@ class Submission:
         return not self.note
 
 
-def summary(report: Report, name: str, link: str) -> Submission:
+def summary(report: Report, name: str, link: str) -> IndexedReport:
     """A report's entry in the index."""
     parts: dict[Place, Points] = {}
     groups: dict[Place, str] = {}
@@ -113,7 +113,7 @@ def summary(report: Report, name: str, link: str) -> Submission:
             seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words, by_grader))
     incomplete = ["the run was interrupted before everything was graded"] if report.incomplete else []
     at = report.environment
-    return Submission(
+    return IndexedReport(
         name,
         link,
         "",
@@ -128,7 +128,7 @@ def summary(report: Report, name: str, link: str) -> Submission:
     )
 
 
-def overridden(submission: Submission, override: Override) -> Submission:
+def overridden(submission: IndexedReport, override: Override) -> IndexedReport:
     """The submission with the points that a person decided on: none of them are open."""
     possible = max(submission.score.possible, override.points)
     score = Points(earned=override.points, graded=possible, possible=possible)
@@ -149,7 +149,7 @@ def _state(cases: Iterable[CaseResult], usable: bool) -> str:
     return NOTHING if not usable else RIGHT if decided == {"passed"} else WRONG
 
 
-def index(submissions: Sequence[Submission], redact: bool = False) -> str:
+def index(submissions: Sequence[IndexedReport], redact: bool = False) -> str:
     """The page of many reports, as HTML; redacted, without anything that belongs to one submission or to the machine."""
     graded = [one for one in submissions if one.counts]
     return rendered(
@@ -168,7 +168,7 @@ def index(submissions: Sequence[Submission], redact: bool = False) -> str:
     )
 
 
-def _days(graded: Sequence[Submission]) -> str:
+def _days(graded: Sequence[IndexedReport]) -> str:
     """The first and the last day; a single day once."""
     days = [f"{one:%d %B %Y}".lstrip("0") for one in sorted(one.started for one in graded if one.started)]
     return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
@@ -177,7 +177,7 @@ def _days(graded: Sequence[Submission]) -> str:
 # Pictures -------------------------------------------------------------------------------------------------------------
 
 
-def points_plot(graded: Sequence[Submission]) -> Plot | None:
+def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
     """The number of submissions by points. Submissions with open points have a colour and a column of their own."""
     decided = [one.score for one in graded if one.score.graded > 0]
     if not decided:
@@ -226,7 +226,7 @@ def _is_open(score: Points) -> bool:
     return score.graded < score.possible - 1e-9
 
 
-def groups_plot(graded: Sequence[Submission]) -> Plot | None:
+def groups_plot(graded: Sequence[IndexedReport]) -> Plot | None:
     """For each group of cases, the share of submissions that fail; the largest first."""
     counts: dict[Place, Counter[str]] = {}
     for one in graded:
@@ -263,7 +263,7 @@ def groups_plot(graded: Sequence[Submission]) -> Plot | None:
     return Plot("groups", "Groups of cases that fail", told, WIDTH, bottom + 22, marks, head, rows)
 
 
-def _most_failed(graded: Sequence[Submission], place: Place) -> str:
+def _most_failed(graded: Sequence[IndexedReport], place: Place) -> str:
     """The case of a group that most submissions fail, and their number."""
     counts = Counter(case for one in graded for case in one.failing.get(place, ()))
     return f"{shortened(counts.most_common(1)[0][0], MAX_LABEL)} ({counts.most_common(1)[0][1]})" if counts else ""
@@ -285,12 +285,12 @@ class Common:
     assignment: str
     seen: CauseSeen
     count: int
-    example: Submission
+    example: IndexedReport
 
 
-def common_causes(graded: Sequence[Submission], by_grader: bool = False) -> list[Common]:
+def common_causes(graded: Sequence[IndexedReport], by_grader: bool = False) -> list[Common]:
     """The most frequent causes; missing answers come last. With `by_grader`, only causes in the grader's own words."""
-    found: dict[tuple[str, tuple[str, str]], list[Submission]] = {}
+    found: dict[tuple[str, tuple[str, str]], list[IndexedReport]] = {}
     for one in graded:
         for key, seen in one.causes.items():
             if seen.by_grader or not by_grader:
@@ -303,7 +303,7 @@ def common_causes(graded: Sequence[Submission], by_grader: bool = False) -> list
     return [Common(key[0], found[key][0].causes[key], len(found[key]), found[key][0]) for key in ordered]
 
 
-def faults(submissions: Sequence[Submission]) -> list[tuple[str, str]]:
+def faults(submissions: Sequence[IndexedReport]) -> list[tuple[str, str]]:
     """Faults of machines and the grader, and differences from most reports; each with the names of the submissions."""
     most = _most(submissions)
     found: dict[str, list[str]] = {}
@@ -325,7 +325,7 @@ _DIFFERS: dict[str, Callable[[str, str], str]] = {
 }
 
 
-def _most(submissions: Iterable[Submission]) -> dict[str, str]:
+def _most(submissions: Iterable[IndexedReport]) -> dict[str, str]:
     """The most frequent value of each name in `made_with`."""
     counts: dict[str, Counter[str]] = {}
     for one in submissions:

@@ -108,7 +108,7 @@ class DockerSandbox:
         later(lambda: self._client.api.kill(self._id, signal="SIGTERM"))
         at_last(self._hang_up)
 
-    def _create_options(self, gpu: engine.Gpu | None, waits: bool, cores: Sequence[int]) -> dict[str, Any]:
+    def _create_options(self, gpu: engine.ContainerGpu | None, waits: bool, cores: Sequence[int]) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
         command = ["-P", "-m", "grader.judge", "1", str(FOLDER), device, "isolated", "docker"]
         command += ["waits"] if waits else []
@@ -247,7 +247,7 @@ def _remove(api: APIClient, number: str) -> None:
         api.remove_container(number, v=True, force=True)
 
 
-def confinement(gpu: engine.Gpu | None, pids: int = PIDS) -> dict[str, Any]:
+def confinement(gpu: engine.ContainerGpu | None, pids: int = PIDS) -> dict[str, Any]:
     """The walls and the GPU of every container that the grader starts, as keyword arguments of `create_host_config`."""
     return {
         "network_mode": "none",
@@ -285,7 +285,7 @@ def own_cores(info: dict[str, Any], own: Collection[int], count: int | None) -> 
     return sorted(own) if info.get("NCPU") == count != len(own) else []
 
 
-def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> engine.Gpu | None:
+def choose_gpu(place: Place, labels: dict[str, str], info: dict[str, Any]) -> engine.ContainerGpu | None:
     """The GPU for a container of an image with these labels; None grades on the CPU.
 
     Raises:

@@ -188,7 +188,7 @@ def _why(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class ContainerGpu:
     """A container's access to one GPU: one of three ways, and the options of `docker create` for that way."""
 
     access: GpuAccess
@@ -198,7 +198,7 @@ class Gpu:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def gpu(info: Mapping[str, Any], wanted: str | None) -> Gpu | None:
+def gpu(info: Mapping[str, Any], wanted: str | None) -> ContainerGpu | None:
     """A container's access to a GPU of this daemon: by NVIDIA's toolkit, by CDI, or as device nodes and the driver's files.
 
     Args:
@@ -213,10 +213,10 @@ def gpu(info: Mapping[str, Any], wanted: str | None) -> Gpu | None:
     """
     if "nvidia" in (info.get("Runtimes") or {}):
         request = DeviceRequest(device_ids=[wanted or "0"], capabilities=[["compute", "utility"]])
-        return Gpu("toolkit", device_requests=[request])
+        return ContainerGpu("toolkit", device_requests=[request])
     discovered = {str(one.get("ID", "")) for one in info.get("DiscoveredDevices") or ()}
     if name := _cdi_name(discovered, wanted):
-        return Gpu("cdi", device_requests=[DeviceRequest(driver="cdi", device_ids=[name])])
+        return ContainerGpu("cdi", device_requests=[DeviceRequest(driver="cdi", device_ids=[name])])
     if not is_local() or not Path("/dev/nvidiactl").exists():
         return None
     nodes = [f"/dev/{name}" for name in (_node(wanted), *GPU_NODES) if Path("/dev", name).exists()]
@@ -225,7 +225,7 @@ def gpu(info: Mapping[str, Any], wanted: str | None) -> Gpu | None:
         return None
     files = [folder / name for name in DRIVER_FILES if (folder / name).exists()]
     files += sorted(folder.glob("libnvidia-gpucomp.so.*"))
-    return Gpu(
+    return ContainerGpu(
         "nodes",
         devices=[f"{node}:{node}:rw" for node in nodes],
         binds=[f"{path.resolve()}:{DRIVER_PLACE}/{path.name}:ro" for path in files],

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from grader.protocol import TracedAccess, TracedDot, TracedTensor
-from grader.verdict.prediction import Case
+from grader.verdict.prediction import Workload
 from grader.verdict.traffic import Launch
 
 WIDE_BYTES = 16  # the widest access of a lane
@@ -20,7 +20,7 @@ Change = Callable[[TracedAccess], TracedAccess]
 Counts = TypeVar("Counts", TracedAccess, TracedTensor, TracedDot)
 
 
-def with_launch(case: Case, launch: Launch, other: Launch) -> Case:
+def with_launch(case: Workload, launch: Launch, other: Launch) -> Workload:
     """The case with another launch in place of one."""
     return replace(case, launches=tuple(other if one is launch else one for one in case.launches))
 
@@ -104,7 +104,7 @@ def with_fewer_loads(launch: Launch, chosen: Collection[TracedAccess], keep: flo
     return changed(launch, chosen, lambda one: scaled(one, keep, *REQUESTS))
 
 
-def fused(case: Case) -> Case:
+def fused(case: Workload) -> Workload:
     """The case's launches without temporary tensors, each tensor of the call moved once, and no operators but copies and fills."""
     seen: set[tuple[str, str]] = set()
     launches = []

@@ -64,7 +64,7 @@ ACTING = (ast.Call, ast.NamedExpr, ast.ListComp, ast.SetComp, ast.DictComp, ast.
 
 
 @dataclass(eq=False)
-class Piece:
+class ModulePiece:
     """A piece of a module.
 
     names: a mention of any of them makes the piece run, `.name` as an attribute; a piece without names runs with the piece around it.
@@ -78,10 +78,10 @@ class Piece:
     nodes: list[ast.AST] = field(default_factory=list)
     mentions: set[str] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
-    inner: list[Piece] = field(default_factory=list)
+    inner: list[ModulePiece] = field(default_factory=list)
 
-    def add(self, names: Iterable[str], nodes: Iterable[ast.AST], unsure: bool = False) -> Piece:
-        self.inner.append(Piece(frozenset(names), unsure, list(nodes)))
+    def add(self, names: Iterable[str], nodes: Iterable[ast.AST], unsure: bool = False) -> ModulePiece:
+        self.inner.append(ModulePiece(frozenset(names), unsure, list(nodes)))
         return self.inner[-1]
 
 
@@ -111,9 +111,9 @@ def running(modules: Sequence[Module], entry: str, gradients: bool) -> list[Runn
     return [_running(walk, live) for walk in walks if walk.root in live]
 
 
-def _live(walks: Sequence[_Walk], entry: str) -> set[Piece]:
-    live, mentioned = set[Piece](), {entry}
-    waiting: dict[str, list[Piece]] = {}
+def _live(walks: Sequence[_Walk], entry: str) -> set[ModulePiece]:
+    live, mentioned = set[ModulePiece](), {entry}
+    waiting: dict[str, list[ModulePiece]] = {}
     unimported, todo = list(walks[1:]), [walks[0].root]
     while todo:
         piece = todo.pop()
@@ -133,7 +133,7 @@ def _live(walks: Sequence[_Walk], entry: str) -> set[Piece]:
     return live
 
 
-def _running(walk: _Walk, live: set[Piece]) -> Running:
+def _running(walk: _Walk, live: set[ModulePiece]) -> Running:
     dead, unsure, todo = set(walk.never), set[int](), [walk.root]
     while todo:
         for inner in todo.pop().inner:
@@ -155,12 +155,12 @@ class _Walk:
     def __init__(self, module: Module, gradients: bool, imported: bool) -> None:
         self.module = module
         self.never: set[int] = set()
-        self.root = Piece()
+        self.root = ModulePiece()
         self._gradients = gradients
         self._imported = imported
         self._block(module.body, self.root, ast.Module)
 
-    def _block(self, body: Sequence[ast.stmt], piece: Piece, scope: type[ast.AST]) -> None:
+    def _block(self, body: Sequence[ast.stmt], piece: ModulePiece, scope: type[ast.AST]) -> None:
         for number, statement in enumerate(body):
             self._visit(statement, piece, scope)
             if self._leaves(statement):
@@ -179,7 +179,7 @@ class _Walk:
             case _:
                 return False
 
-    def _visit(self, node: ast.AST, piece: Piece, scope: type[ast.AST], labels: bool = False) -> None:
+    def _visit(self, node: ast.AST, piece: ModulePiece, scope: type[ast.AST], labels: bool = False) -> None:
         """Add a node to a piece, and the waiting parts of the node as inner pieces.
 
         Args:
@@ -237,7 +237,7 @@ class _Walk:
         is_attribute = scope is ast.ClassDef or (scope is ast.Module and self._imported)
         return {name, f".{name}"} if is_attribute else {name}
 
-    def _import(self, node: ast.Import | ast.ImportFrom, piece: Piece, scope: type[ast.AST]) -> None:
+    def _import(self, node: ast.Import | ast.ImportFrom, piece: ModulePiece, scope: type[ast.AST]) -> None:
         """The import always runs; a name that a file's own statements import is a piece that waits for a mention."""
         piece.imports |= self.module.parts_imported(node)
         for alias in node.names:
@@ -250,7 +250,7 @@ class _Walk:
     def _function(
         self,
         node: ast.FunctionDef | ast.AsyncFunctionDef,
-        piece: Piece,
+        piece: ModulePiece,
         scope: type[ast.AST],
         callers: frozenset[str] | None = frozenset(),
     ) -> None:
@@ -276,7 +276,7 @@ class _Walk:
             self._visit(one, piece, scope)
         self._block(node.body, inner, ast.FunctionDef)
 
-    def _class(self, node: ast.ClassDef, piece: Piece, scope: type[ast.AST]) -> None:
+    def _class(self, node: ast.ClassDef, piece: ModulePiece, scope: type[ast.AST]) -> None:
         callers = _callers(self.module, node)
         waits = self._decorate(node, piece, scope) and callers is not None and "__" not in node.name
         waits = waits and not self.module.defines("__set_name__")
@@ -311,7 +311,7 @@ class _Walk:
     # Decorators
     # ---------------------------------------------------------------------------------------------------------------------
 
-    def _decorate(self, node: Definition, piece: Piece, scope: type[ast.AST]) -> bool:
+    def _decorate(self, node: Definition, piece: ModulePiece, scope: type[ast.AST]) -> bool:
         """Add the running parts of a definition's decorators to a piece. Returns whether the decorated definition still waits."""
         waiting = self._applied_by_name(node)
         for decorator in node.decorator_list:

@@ -116,7 +116,7 @@ NOWHERE = " in the submission, nor a package of that name"  # the end of a findi
 
 
 @dataclass(frozen=True)
-class Finding:
+class ForbiddenUse:
     """A forbidden use, with its file and line in the submission. words: as "uses torch.relu".
 
     absent: an import of a missing module, which is a mistake rather than a forbidden use.
@@ -132,7 +132,7 @@ class Finding:
 class Read:
     """A Python file's forbidden uses, and the submission's files that the file imports, itself included."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ForbiddenUse, ...]
     files: tuple[str, ...]
 
 
@@ -160,7 +160,7 @@ def read_python(
         words = "nests expressions too deeply to be read"
     except Entangled:
         words = "passes names around until nobody can follow them"
-    read = Read(() if imports is None else (Finding(file, 1, words),), (file,))
+    read = Read(() if imports is None else (ForbiddenUse(file, 1, words),), (file,))
     return read, read
 
 
@@ -201,7 +201,7 @@ def cuda_kernels(codes: Iterable[str]) -> frozenset[str]:
     return frozenset(found[1] for head in heads if (found := KERNEL.match(head)))
 
 
-def cuda_findings(codes: Mapping[str, str], file: str, forbidden: Sequence[str]) -> list[Finding]:
+def cuda_findings(codes: Mapping[str, str], file: str, forbidden: Sequence[str]) -> list[ForbiddenUse]:
     """Forbidden uses in a CUDA C++ file and the files that it includes: `codes`, of `included_from`. `forbidden`: as `at::relu`, `cublas`.
 
     A name without `::` is a library's: its namespace, or the beginning of its functions, as in `cublasSgemm(`; a variable may have that
@@ -227,7 +227,7 @@ def cuda_findings(codes: Mapping[str, str], file: str, forbidden: Sequence[str])
         for file_name, code in codes.items():
             for match in pattern.finditer(code):
                 words = f"pastes names together, beside a header of {name}" if match.group() == "##" else f"uses {name}"
-                found.append(Finding(file_name, code.count("\n", 0, match.start()) + 1, words))
+                found.append(ForbiddenUse(file_name, code.count("\n", 0, match.start()) + 1, words))
     return sorted(set(found), key=lambda one: (one.file != file, one.file, one.line))
 
 
@@ -250,10 +250,10 @@ class _Rules:
         self._methods = tuple(one for one in forbidden if one.startswith("."))
         self._hiding = HIDING if imports is None else HIDING | ON_THE_HOST
 
-    def check(self, runs: Running) -> Iterator[Finding]:
+    def check(self, runs: Running) -> Iterator[ForbiddenUse]:
         for statement in runs.module.body:
             for node, words in self._look(runs, statement):
-                yield Finding(runs.module.file, getattr(node, "lineno", 1), words, words.endswith(NOWHERE))
+                yield ForbiddenUse(runs.module.file, getattr(node, "lineno", 1), words, words.endswith(NOWHERE))
 
     def _look(
         self, runs: Running, node: ast.AST, kernel: bool = False, own: frozenset[str] = frozenset()

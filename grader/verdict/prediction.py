@@ -36,13 +36,13 @@ TARGET_BYTES = 32  # a block that adds to less than that adds to one address,
 MAX_TARGET_BYTES = 256  # in a tensor of at most that many
 
 
-# By what bounds a kernel's time (`Case.bound`): the median error of its predictions, as docs/PROFILE.md has it. A time that is bound by
+# By what bounds a kernel's time (`Workload.bound`): the median error of its predictions, as docs/PROFILE.md has it. A time that is bound by
 # anything else is not told: its predictions are off by more than a quarter.
 ERRORS = {"DRAM": 0.02, "atomics": 0.04, "latency": 0.05, "launches": 0.13, STARTS: 0.01}
 
 
 @dataclass(frozen=True)
-class Case:
+class Workload:
     """The work of a call on a GPU.
 
     Attributes:

@@ -9,7 +9,7 @@ from grader.protocol import CompiledKernel, Gpu, Trace, TracedLaunch
 from grader.report.profile import CaseProfile
 from grader.verdict.advice import IN_DOUBLE
 from grader.verdict.compiled import coalescing, read
-from grader.verdict.prediction import ERRORS, Case, launch_seconds
+from grader.verdict.prediction import ERRORS, Workload, launch_seconds
 from grader.verdict.remarks import remarks
 from grader.verdict.resources import kernel_resources
 from grader.verdict.traffic import Facts, Launch, launch_profile, operator_traffic
@@ -32,7 +32,7 @@ def case_profile(
             the compiler's words as its `ptxas`: each kernel is found by its name there, and lines in double precision.
         sources: text of the submission's files, by name.
     """
-    work = Case(
+    work = Workload(
         launches=tuple(launches(trace.launches, compiled, gpu)),
         operators=trace.operators,
         gpu=gpu,
@@ -60,7 +60,7 @@ def case_profile(
     )
 
 
-def _unknown(told: str, work: Case) -> str:
+def _unknown(told: str, work: Workload) -> str:
     """What is missing in a profile: what was `told` before the trace was read, and what the trace lacks."""
     if not work.launches and not work.operators:
         return NOTHING

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from grader.report.profile import MAX_REMARKS, Remark
 from grader.verdict.changes import with_launch
-from grader.verdict.prediction import Case
+from grader.verdict.prediction import Workload
 from grader.verdict.rules import OF_CASES, OF_LAUNCHES, Found
 from grader.verdict.traffic import Launch
 from grader.verdict.units import ms_words
@@ -36,7 +36,7 @@ BEFORE = {
 }
 
 
-def remarks(case: Case) -> tuple[Remark, ...]:
+def remarks(case: Workload) -> tuple[Remark, ...]:
     """At most MAX_REMARKS, first those that cost the most; of one cause in several launches the costliest."""
     told = [one for found, seconds in _found(case) if (one := _remark(case, found, seconds)) is not None]
     causes = {one.cause for one in told}
@@ -49,7 +49,7 @@ def remarks(case: Case) -> tuple[Remark, ...]:
     return tuple(one.model_copy(update={"costs_ms": None}) for one in kept) if not case.is_told else kept
 
 
-def _found(case: Case) -> Iterator[tuple[Found, float | None]]:
+def _found(case: Workload) -> Iterator[tuple[Found, float | None]]:
     """What the rules find, with the seconds of the case less that; None if they cannot be computed."""
     for of_launch in OF_LAUNCHES:
         for launch in case.launches:
@@ -62,7 +62,7 @@ def _found(case: Case) -> Iterator[tuple[Found, float | None]]:
             yield one, one.without
 
 
-def _remark(case: Case, found: Found, then: float | None) -> Remark | None:
+def _remark(case: Workload, found: Found, then: float | None) -> Remark | None:
     now, (file, line) = case.seconds, found.place
     is_small = then is not None and now - then < found.worth * now
     if is_small and not found.is_plain:

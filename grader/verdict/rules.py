@@ -30,7 +30,7 @@ from grader.verdict.changes import (
     with_traced,
 )
 from grader.verdict.occupancy import occupancy, waves
-from grader.verdict.prediction import SHORT, STARTS, Case, colliding_warps, operator_bytes, seconds_by_cause
+from grader.verdict.prediction import SHORT, STARTS, Workload, colliding_warps, operator_bytes, seconds_by_cause
 from grader.verdict.traffic import SECTOR, Launch, idle_share
 from grader.verdict.units import bytes_words, ms_words
 
@@ -361,7 +361,7 @@ def doubles(launch: Launch) -> Iterator[Found]:
 # Work of a case ---------------------------------------------------------------------------------------------------------
 
 
-def wave_tail(case: Case) -> Iterator[Found]:
+def wave_tail(case: Workload) -> Iterator[Found]:
     for launch in case.launches:
         found = launch.waves
         if launch.facts.registers is not None and found.slots and found.waves > 1 and found.last != found.slots:
@@ -385,7 +385,7 @@ def _doubled(launch: Launch) -> str:
     return f"; with {threads} threads a block there are {blocks} blocks on {other.slots} slots, {other.waves:.2f} waves"
 
 
-def unfused(case: Case) -> Iterator[Found]:
+def unfused(case: Workload) -> Iterator[Found]:
     steps = len(case.launches) + len([one for one in case.operators if one.name not in COPIES | FILLS])
     if steps < 2 or case.moved_bytes < AGAIN * case.needed_bytes:
         return
@@ -405,7 +405,7 @@ def unfused(case: Case) -> Iterator[Found]:
     )
 
 
-def copies(case: Case) -> Iterator[Found]:
+def copies(case: Workload) -> Iterator[Found]:
     is_added_to = any(one.atomic for launch in case.launches for one in launch.traced.accesses)
     for cause, names, verb, hint in (
         ("copies", COPIES, "copies", "a kernel that takes strides, or casts what it loads, needs no copy"),
@@ -423,7 +423,7 @@ def copies(case: Case) -> Iterator[Found]:
         )
 
 
-def no_tensor_cores(case: Case) -> Iterator[Found]:
+def no_tensor_cores(case: Workload) -> Iterator[Found]:
     is_short = case.dtype in SHORT
     dtype = case.dtype if is_short else "float32"
     for launch in case.launches:
@@ -452,7 +452,7 @@ def _plain(dtype: str) -> str:
     return TORCH_DTYPES.get(name, name)
 
 
-def tiles_not_skipped(case: Case) -> Iterator[Found]:
+def tiles_not_skipped(case: Workload) -> Iterator[Found]:
     flops = sum(dot.flops * launch.scale for launch in case.launches for dot in launch.traced.dots)
     if not case.needed_flops or flops < MOSTLY * case.needed_flops:
         return
@@ -473,7 +473,7 @@ def _with_fewer_tiles(launch: Launch, keep: float) -> Launch:
     return with_traced(with_fewer_loads(launch, _fetched_again(launch) if dots else (), keep), dots=dots)
 
 
-def doubles_by_line(case: Case) -> Iterator[Found]:
+def doubles_by_line(case: Workload) -> Iterator[Found]:
     if lines := case.in_double:
         yield Found("doubles", _of_python(lines[0]), f"computes in double precision{_others(len(lines))}{IN_FLOAT}")
 
@@ -494,7 +494,7 @@ OF_LAUNCHES: tuple[Callable[[Launch], Iterable[Found]], ...] = (
     launch_per_piece,
     doubles,
 )
-OF_CASES: tuple[Callable[[Case], Iterable[Found]], ...] = (
+OF_CASES: tuple[Callable[[Workload], Iterable[Found]], ...] = (
     wave_tail,
     unfused,
     copies,

@@ -44,7 +44,7 @@ _RACE_WITH = re.compile(
 
 
 @dataclass(frozen=True)
-class Finding:
+class SanitizerFinding:
     """One mistake, made by any number of threads.
 
     way: "read" or "write"; of a race, the access in `line`.
@@ -87,9 +87,9 @@ class Finding:
                 )
 
 
-def findings(log: str, files: Collection[str]) -> list[Finding]:
+def findings(log: str, files: Collection[str]) -> list[SanitizerFinding]:
     """The mistakes in the student's `files` that a log reports, in its order."""
-    found: dict[tuple[object, ...], Finding] = {}
+    found: dict[tuple[object, ...], SanitizerFinding] = {}
     lines = (line[:MAX_LINE].lstrip("= ").rstrip() for line in log.splitlines() if line.startswith("="))
     for one in _parse(lines):
         if one.file not in files:
@@ -100,12 +100,12 @@ def findings(log: str, files: Collection[str]) -> list[Finding]:
     return list(found.values())
 
 
-def _parse(lines: Iterable[str]) -> Iterable[Finding]:
+def _parse(lines: Iterable[str]) -> Iterable[SanitizerFinding]:
     access: re.Match[str] | None = None
     race: re.Match[str] | None = None
     told: dict[str, str] = {}
 
-    def complete() -> Iterable[Finding]:
+    def complete() -> Iterable[SanitizerFinding]:
         if access is not None and "file" in told:
             yield _access(access, told)
 
@@ -133,9 +133,9 @@ def _parse(lines: Iterable[str]) -> Iterable[Finding]:
     yield from complete()
 
 
-def _access(access: re.Match[str], told: dict[str, str]) -> Finding:
+def _access(access: re.Match[str], told: dict[str, str]) -> SanitizerFinding:
     kind: Kind = "uninitialised" if access["memory"] else "misaligned" if "misaligned" in told else "out of bounds"
-    return Finding(
+    return SanitizerFinding(
         kind=kind,
         way="read" if access["way"] == "read" else "write",
         space=access["space"],
@@ -149,13 +149,13 @@ def _access(access: re.Match[str], told: dict[str, str]) -> Finding:
     )
 
 
-def _race(first: re.Match[str], second: re.Match[str]) -> Finding:
+def _race(first: re.Match[str], second: re.Match[str]) -> SanitizerFinding:
     here, there = _place(first), _place(second)
     way = {"Read": "read", "Write": "write"}
     other = f"{way[second['second']]} it " + (
         "in the same line" if there["line"] == here["line"] else f"in line {there['line']}"
     )
-    return Finding(
+    return SanitizerFinding(
         kind="race",
         way=way[first["first"]],
         space="shared",

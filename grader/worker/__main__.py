@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from grader import protocol
-from grader.protocol import Call, Collect, Load, Tidy, Time
+from grader.protocol import Collect, Load, MakeCalls, Tidy, Time
 from grader.worker import interpreting, seccomp
 from grader.worker.errors import describe, set_device
 from grader.worker.late import told_where
@@ -72,7 +72,7 @@ def main() -> None:
         try:
             # Only for requests that run the student's code untimed. Python does not see C++ frames, so program.py
             # prints those.
-            in_python = Load if kind == "cuda_cpu" else (Load, Call)
+            in_python = Load if kind == "cuda_cpu" else (Load, MakeCalls)
             with told_where(request.limit_s) if isinstance(request, in_python) else contextlib.nullcontext():
                 reply = answer(request, files)
         except BaseException as error:
@@ -112,7 +112,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
 
         compiler = compiling.Compiler()
     function: Any = None
-    bench: timing.Bench | None = None
+    bench: timing.MappedBench | None = None
 
     def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
         nonlocal function, bench
@@ -126,7 +126,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
             case protocol.Yardstick():
                 function = yardsticks.load(request.name)
             case protocol.Prepare():
-                bench = timing.Bench(request, files, device)
+                bench = timing.MappedBench(request, files, device)
             case Time():
                 assert bench is not None
                 return bench.time(function, request, tell)
@@ -138,7 +138,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
             case protocol.Release():
                 assert bench is not None
                 bench.close()
-            case Call():
+            case MakeCalls():
                 if compiler is not None:
                     return compiler.answer(function, request, files)
                 if (request.traced or request.counted) and device == "cuda":
@@ -193,7 +193,7 @@ def cuda_cpu_answers() -> Answer:
 
     def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
         nonlocal kernel
-        if isinstance(request, Call):
+        if isinstance(request, MakeCalls):
             return program.call(kernel, request, files)
         assert isinstance(request, Load)
         assert request.build is not None

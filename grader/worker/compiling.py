@@ -105,7 +105,7 @@ class Compiler:
         if all(noted != other for _, other in self._launched):
             self._launched.append((kernel, noted))
 
-    def answer(self, function: Callable[..., Any], request: protocol.Call, files: list[int]) -> protocol.Reply:
+    def answer(self, function: Callable[..., Any], request: protocol.MakeCalls, files: list[int]) -> protocol.Reply:
         """Compile the launches of the calls for the GPU `request.target`.
 
         The reply reports a failed launch only if its error ended the call: a submission may try a launch and catch the

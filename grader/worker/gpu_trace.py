@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import torch
 
-from grader.protocol import MAX_PACKED, MAX_RAN, Call, CompiledText, GpuTrace, RanLaunch, Reply, Trace
+from grader.protocol import MAX_PACKED, MAX_RAN, CompiledText, GpuTrace, MakeCalls, RanLaunch, Reply, Trace
 from grader.worker import run
 from grader.worker.memory import mapped
 
@@ -28,7 +28,7 @@ CALLS_BEFORE = 2  # they load, compile and tune
 MAX_NAME = 300
 
 
-def call(function: Callable[..., Any], request: Call, files: list[int]) -> Reply:
+def call(function: Callable[..., Any], request: MakeCalls, files: list[int]) -> Reply:
     """Map the arena and make the one call of a request several times, at last under the profiler or for the tool."""
     with mapped(request.arena, files, "cuda") as memory:
         calls = run.calls_of(memory, request)

@@ -12,7 +12,7 @@ TOOL_LIMIT_S = 20.0
 MAX_ARGUMENTS = 1000  # of a program
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     """A function, as C++ writes it, and a place in it."""
 
     function: str
@@ -25,16 +25,16 @@ class Frame(NamedTuple):
         return re.split(r"[(<\s]", self.function, maxsplit=1)[0] or "a function"
 
 
-def frames(library: Path, offset: int) -> list[Frame]:
+def frames(library: Path, offset: int) -> list[StackFrame]:
     """The functions and lines at an offset in the library, the innermost inlined function first; empty without
     binutils.
     """
     return frames_of_all(library, [offset]).get(offset, [])
 
 
-def frames_of_all(library: Path, offsets: Sequence[int]) -> dict[int, list[Frame]]:
+def frames_of_all(library: Path, offsets: Sequence[int]) -> dict[int, list[StackFrame]]:
     """`frames` of each of these offsets."""
-    found = dict[int, list[Frame]]()
+    found = dict[int, list[StackFrame]]()
     for start in range(0, len(offsets), MAX_ARGUMENTS):
         some = map(hex, offsets[start : start + MAX_ARGUMENTS])
         told = output_of("addr2line", "-a", "-f", "-C", "-i", "-e", str(library), *some)
@@ -44,11 +44,13 @@ def frames_of_all(library: Path, offsets: Sequence[int]) -> dict[int, list[Frame
             places = [
                 (name, re.match(r"(.*):(\d+)", place)) for name, place in zip(lines[::2], lines[1::2], strict=False)
             ]
-            found[int(offset, 16)] = [Frame(name, Path(place[1]), int(place[2])) for name, place in places if place]
+            found[int(offset, 16)] = [
+                StackFrame(name, Path(place[1]), int(place[2])) for name, place in places if place
+            ]
     return found
 
 
-def line_of(found: list[Frame], main: str, is_students: Callable[[Path], bool]) -> str:
+def line_of(found: list[StackFrame], main: str, is_students: Callable[[Path], bool]) -> str:
     """The student's line among these frames, with the file if that is not `main`; `?` if no frame is the student's."""
     for _, file, line in found:
         if is_students(file):
@@ -56,7 +58,7 @@ def line_of(found: list[Frame], main: str, is_students: Callable[[Path], bool]) 
     return "?"
 
 
-def kernel_of(found: list[Frame]) -> str:
+def kernel_of(found: list[StackFrame]) -> str:
     """The kernel whose host stub, made by nvcc, is among these frames; `a kernel` if there is none."""
     for function, _, _ in found:
         if stub := re.search(r"__device_stub_(\w+(?:<[^()]*>)?)", function):

@@ -28,7 +28,7 @@ class NvccUnusable(Exception):
     """nvcc itself does not work here; the message is nvcc's."""
 
 
-class Trial:
+class TrialBuild:
     """Compiles a file for a GPU that this machine lacks, in the background.
 
     Args:

@@ -42,7 +42,7 @@ class _Call:
     slots: list[torch.Tensor]
 
 
-def call(function: Callable[..., Any], request: protocol.Call, files: list[int], device: str) -> protocol.Reply:
+def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[int], device: str) -> protocol.Reply:
     """Map the arena, make the calls, copy the results into the arena, and describe the results in the reply."""
     earlier = _earlier[:]
     _earlier.clear()
@@ -104,7 +104,7 @@ def failure(error: BaseException, device: str) -> protocol.Reply:
     return protocol.Reply(error=describe(error), broken=device == "cuda" and context_is_lost())
 
 
-def calls_of(memory: torch.Tensor, request: protocol.Call) -> list[_Call]:
+def calls_of(memory: torch.Tensor, request: protocol.MakeCalls) -> list[_Call]:
     """The calls of a request. A tensor that several calls refer to is one object."""
     known: dict[protocol.Ref, torch.Tensor] = {}
 

@@ -25,7 +25,7 @@ MAX_KINDS = 8
 Tell: TypeAlias = Callable[[], None]
 
 
-class Bench:
+class MappedBench:
     """The sets of a speed case, mapped until `close`.
 
     Args:

@@ -25,7 +25,7 @@ from grader.worker.traffic import Traffic
 M_PERTURB = -6  # mallopt's name for what MALLOC_PERTURB_ sets
 
 
-def call(function: Callable[..., Any], request: protocol.Call, files: list[int]) -> protocol.Reply:
+def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[int]) -> protocol.Reply:
     """Map the arena and make the one call of a request. The reply has a trace, even if the call fails; without an
     interpreter, a trace has no launches.
     """

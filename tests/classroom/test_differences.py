@@ -9,17 +9,17 @@ import pytest
 import grader
 from grader.classroom.differences import course_of, of_grader, of_report, of_stations, refuse, settle
 from grader.classroom.folder import ClassError
-from grader.classroom.model import Run
+from grader.classroom.model import ClassRun
 from grader.classroom.station import Station
 from grader.fingerprint import fingerprint
-from grader.nvidia import Gpu
+from grader.nvidia import ListedGpu
 from grader.report.model import Environment, Isolation, Report
 from tests.conftest import Course
 from tests.support.gradings import AT, Scripted, report
 
 
-def a_run(**fields: object) -> Run:
-    return Run(**{"made": AT, "grader": grader.__version__, "fingerprint": "f", "seed": 1} | fields)  # type: ignore[arg-type]
+def a_run(**fields: object) -> ClassRun:
+    return ClassRun(**{"made": AT, "grader": grader.__version__, "fingerprint": "f", "seed": 1} | fields)  # type: ignore[arg-type]
 
 
 def on(gpu: str | None, image: str | None = None, **fields: object) -> Report:
@@ -62,7 +62,7 @@ def test_another_grader_or_course_differs(course: Course) -> None:
     ],
 )
 def test_another_gpu_differs(gpu: str, here: list[str], begun: bool, words: str) -> None:
-    made = [Station(Gpu(f"GPU-{number}", name) if name else None) for number, name in enumerate(here)]
+    made = [Station(ListedGpu(f"GPU-{number}", name) if name else None) for number, name in enumerate(here)]
     found = of_stations(a_run(gpu=gpu), made, begun)
     assert bool(found) == bool(words)
     if words:

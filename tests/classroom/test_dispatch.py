@@ -18,7 +18,7 @@ from grader.classroom.lock import NAME, lock, lock_of
 from grader.classroom.model import Attempt
 from grader.classroom.station import Station
 from grader.classroom.task import Task, read_tasks
-from grader.nvidia import Gpu
+from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError, UsageError
 from tests.conftest import Course
 from tests.support.gradings import Scripted
@@ -59,7 +59,7 @@ class Room:
     def dispatch(
         self, made: Scripted, gpus: int = 0, why: Callable[[Path], str] = lambda _: "", **options: object
     ) -> Dispatch:
-        found = [Station(Gpu(f"GPU-{number}", H100), self.folder) for number in range(1, gpus + 1)]
+        found = [Station(ListedGpu(f"GPU-{number}", H100), self.folder) for number in range(1, gpus + 1)]
         return Dispatch(
             made.run,
             read_tasks(made.run),
@@ -247,7 +247,7 @@ def test_what_another_run_was_killed_over_is_graded_here(room: Room) -> None:
 
 def test_a_gpu_of_another_run_is_waited_for(room: Room) -> None:
     made = room.make({"alice": "graded", "bob": "true; graded"})
-    other = Station(Gpu("GPU-1", H100), room.folder).lock()
+    other = Station(ListedGpu("GPU-1", H100), room.folder).lock()
     assert other is not None
 
     def look(dispatch: Dispatch) -> None:

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from grader.classroom import folder
 from grader.classroom.folder import ClassError, RunFolder, write_whole
-from grader.classroom.model import Attempt, Decision, Run, Student, Students
+from grader.classroom.model import Attempt, ClassRun, Decision, Student, Students
 from grader.sandbox.base import InfraError
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
-RUN = Run(made=NOW, grader="1", fingerprint="f", seed=7)
+RUN = ClassRun(made=NOW, grader="1", fingerprint="f", seed=7)
 STUDENTS = Students(students=(Student(key="ada", name="Ada", handin="0123456789abcdef"),), notes=("a note",))
 HANDIN = "0123456789abcdef"
 

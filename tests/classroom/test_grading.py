@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from grader.classroom import grading as module
-from grader.classroom.grading import Grading, Handins, grader_run, last_words, remove_drafts
+from grader.classroom.grading import Handins, RunningAttempt, grader_run, last_words, remove_drafts
 from grader.classroom.lock import NAME, Lock, holder, lock
-from grader.classroom.model import Attempt, Run
+from grader.classroom.model import Attempt, ClassRun
 from grader.classroom.task import Task
 from grader.report.model import Report
 from grader.sandbox.base import UsageError
@@ -43,20 +43,20 @@ def scripted(tmp_path: Path, course: Course) -> Make:
     return make
 
 
-def start(scripted: Scripted, **options: object) -> Grading:
+def start(scripted: Scripted, **options: object) -> RunningAttempt:
     task = Task(scripted.handin("alice"), ("alice",), 1, tuple(scripted.attempts("alice")))
     own = lock(scripted.run.tasks(task.handin) / NAME) or Lock(None)
-    return Grading(scripted.run, task, own, scripted.command, None, "node cpu", **options)  # type: ignore[arg-type]
+    return RunningAttempt(scripted.run, task, own, scripted.command, None, "node cpu", **options)  # type: ignore[arg-type]
 
 
-def result(grading: Grading, why_unusable: str = "") -> tuple[Attempt, Report | None]:
+def result(grading: RunningAttempt, why_unusable: str = "") -> tuple[Attempt, Report | None]:
     while grading.poll() is None:
         time.sleep(0.01)
     return grading.result(lambda _: why_unusable)
 
 
 def test_the_command_says_all_that_run_json_says() -> None:
-    run = Run(
+    run = ClassRun(
         made=AT, grader="1", fingerprint="f", assignments=("a", "b"), seed=7, sandbox="docker", image="lab:2",
         require_isolation=True, speed=False, effort="quick",
     )  # fmt: skip
@@ -65,7 +65,7 @@ def test_the_command_says_all_that_run_json_says() -> None:
         "-P -m grader run /h --output /o --course /c --seed 7 --sandbox docker --device cuda --gpu GPU-1 "
         "--assignment a --assignment b --image lab:2 --require-isolation --no-speed --quick --wait"
     )
-    plain = Run(made=AT, grader="1", fingerprint="f", seed=7)
+    plain = ClassRun(made=AT, grader="1", fingerprint="f", seed=7)
     assert " ".join(grader_run(plain, Path("/c"))(HANDIN, OUTPUT, None, False)[1:]) == (
         "-P -m grader run /h --output /o --course /c --seed 7 --sandbox auto --device cpu"
     )
@@ -237,11 +237,11 @@ def test_a_grading_dies_with_the_program_that_started_it(scripted: Make) -> None
     code = f"""
 from pathlib import Path
 from grader.classroom.folder import RunFolder
-from grader.classroom.grading import Grading
+from grader.classroom.grading import RunningAttempt
 from grader.classroom.lock import Lock
 from grader.classroom.task import Task
 command = lambda *_: {made.command(made.run.handins / made.handin("alice"), Path("/o"), None, False)!r}
-Grading(RunFolder(Path({str(made.run.path)!r})), Task({made.handin("alice")!r}, ("alice",), 1), Lock(None), command, None, "p")
+RunningAttempt(RunFolder(Path({str(made.run.path)!r})), Task({made.handin("alice")!r}, ("alice",), 1), Lock(None), command, None, "p")
 import signal; signal.pause()
 """
     program = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": IMPORTS})

@@ -17,12 +17,12 @@ from grader.classroom import intake
 from grader.classroom.decisions import decide_points
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.intake import Order, add_to_class, new_class
-from grader.classroom.model import NOTHING, Attempt, Run, Student
+from grader.classroom.model import NOTHING, Attempt, ClassRun, Student
 from grader.runfolder import held
 from tests.support import exports
 from tests.support.exports import Handed, zipped
 
-FACTS = Run(made=datetime(2026, 11, 25, tzinfo=UTC), grader="1", fingerprint="f", seed=7)
+FACTS = ClassRun(made=datetime(2026, 11, 25, tzinfo=UTC), grader="1", fingerprint="f", seed=7)
 ADA, BEN, EVE = "Ada Lovelace", "Ben Nakamura", "Eve Turing"
 Made = Callable[..., list[str]]
 

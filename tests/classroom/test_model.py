@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from grader.classroom.model import Attempt, Decision, Run, Strict, Student, Students
+from grader.classroom.model import Attempt, ClassRun, Decision, Strict, Student, Students
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 WHOLE: dict[type[Strict], dict[str, object]] = {
-    Run: {"made": NOW, "grader": "1", "fingerprint": "f", "seed": 7},
+    ClassRun: {"made": NOW, "grader": "1", "fingerprint": "f", "seed": 7},
     Student: {"key": "ada"},
     Students: {"students": ()},
     Attempt: {"number": 1, "started": NOW, "ended": NOW, "exit_code": -9, "place": "node3 cpu"},
@@ -32,10 +32,10 @@ def test_what_is_written_is_read_again(kind: type[Strict]) -> None:
 @pytest.mark.parametrize(
     ("kind", "field", "value"),
     [
-        (Run, "seed", -1),
-        (Run, "version", 2),
-        (Run, "device", "gpu"),
-        (Run, "effort", "much"),
+        (ClassRun, "seed", -1),
+        (ClassRun, "version", 2),
+        (ClassRun, "device", "gpu"),
+        (ClassRun, "effort", "much"),
         (Student, "key", ""),
         (Student, "key", "../ada"),
         (Student, "key", "ada lovelace"),

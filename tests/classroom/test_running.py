@@ -15,7 +15,7 @@ from grader.assignment import CourseError
 from grader.classroom import grading
 from grader.classroom.folder import ClassError
 from grader.classroom.running import Options, grade_class
-from grader.nvidia import Gpu
+from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError
 from tests.conftest import Course
 from tests.support.gradings import Scripted
@@ -28,7 +28,7 @@ class Room:
         self.folder = folder
         self.course = course
         self.output = io.StringIO()
-        self.gpus: list[Gpu] = []
+        self.gpus: list[ListedGpu] = []
 
     def make(self, scripts: dict[str, str], **fields: object) -> Scripted:
         return Scripted(self.folder, self.course, scripts, **fields)
@@ -47,7 +47,7 @@ def room(tmp_path: Path, course: Course, monkeypatch: pytest.MonkeyPatch) -> Roo
 
 
 def test_a_class_is_graded_and_told(room: Room) -> None:
-    room.gpus = [Gpu("GPU-1", "H100"), Gpu("GPU-2", "H100")]
+    room.gpus = [ListedGpu("GPU-1", "H100"), ListedGpu("GPU-2", "H100")]
     made = room.make({"alice": "graded_on H100", "bob": "graded_on H100; true", "nina": ""})
     assert room.grade(made)
     assert room.output.getvalue().splitlines()[-1] == "2 hand-ins: 2 graded"
@@ -66,7 +66,7 @@ def test_one_task_alone(room: Room) -> None:
 
 
 def test_one_gpu_alone(room: Room) -> None:
-    room.gpus = [Gpu("GPU-1", "H100"), Gpu("GPU-2", "T4")]
+    room.gpus = [ListedGpu("GPU-1", "H100"), ListedGpu("GPU-2", "T4")]
     made = room.make({name: f"true {name}; graded_on T4" for name in ("alice", "bob")})
     with pytest.raises(ClassError, match=r"several models \(H100, T4\)"):
         room.grade(made)
@@ -98,9 +98,9 @@ def test_the_tally_is_told_when_a_run_ends_early(room: Room) -> None:
 
 def test_another_machine_is_refused_or_told(room: Room) -> None:
     made = room.make({"alice": "graded_on H100", "bob": "graded_on H200; true"})
-    room.gpus = [Gpu("GPU-1", "H100")]
+    room.gpus = [ListedGpu("GPU-1", "H100")]
     room.grade(made, limit=1)
-    room.gpus = [Gpu("GPU-1", "H200")]
+    room.gpus = [ListedGpu("GPU-1", "H200")]
     with pytest.raises(ClassError, match=r"graded on H100 so far, and this is H200\. .*--anyway"):
         room.grade(made)
     assert len(made.started) == 1
@@ -112,7 +112,7 @@ def test_another_machine_is_refused_or_told(room: Room) -> None:
 def test_another_machine_is_refused_before_its_first_grading(room: Room) -> None:
     """Where another machine's first grading has just ended, or was cut off after it completed run.json."""
     made = room.make({"alice": "graded_on H200"}, gpu="H100")
-    room.gpus = [Gpu("GPU-1", "H200")]
+    room.gpus = [ListedGpu("GPU-1", "H200")]
     with pytest.raises(ClassError, match="and this is H200"):
         room.grade(made)
     assert made.started == []
@@ -127,7 +127,7 @@ def test_another_grader_is_refused_or_told(room: Room) -> None:
 
 
 def test_a_class_on_the_cpu_asks_no_driver(room: Room) -> None:
-    def sick() -> list[Gpu]:
+    def sick() -> list[ListedGpu]:
         raise OSError("NVIDIA's driver does not answer")
 
     with pytest.raises(OSError, match="does not answer"):

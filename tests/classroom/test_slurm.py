@@ -14,7 +14,7 @@ import pytest
 import grader
 from grader.classroom import slurm
 from grader.classroom.folder import ClassError, RunFolder
-from grader.classroom.model import Attempt, Run, Student, Students
+from grader.classroom.model import Attempt, ClassRun, Student, Students
 from grader.classroom.slurm import MOST_TASKS, in_queue, script, submit
 from grader.fingerprint import fingerprint
 from grader.sandbox.base import InfraError
@@ -33,7 +33,7 @@ def a_class(path: Path, count: int, course: str = "") -> RunFolder:
     (path / "handins").mkdir(parents=True)
     folder = RunFolder(path)
     known = {"grader": grader.__version__, "fingerprint": fingerprint(Path(course))}
-    folder.write(Run(made=NOW, course=course, seed=1, device="cpu", sandbox="host", speed=False, **known))
+    folder.write(ClassRun(made=NOW, course=course, seed=1, device="cpu", sandbox="host", speed=False, **known))
     folder.write(Students(students=tuple(Student(key=f"s{one}", handin=handin(one)) for one in range(count))))
     return folder
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from grader.classroom.model import Run
+from grader.classroom.model import ClassRun
 from grader.classroom.station import Station, shares_of_cores, stations
-from grader.nvidia import Gpu
+from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError, UsageError
 from tests.support.gradings import AT
 
-ONE, TWO = Gpu("GPU-1", "H100"), Gpu("GPU-2", "H100")
+ONE, TWO = ListedGpu("GPU-1", "H100"), ListedGpu("GPU-2", "H100")
 
 
-def a_run(device: str = "auto") -> Run:
-    return Run(made=AT, grader="1", fingerprint="f", seed=1, device=device)  # type: ignore[arg-type]
+def a_run(device: str = "auto") -> ClassRun:
+    return ClassRun(made=AT, grader="1", fingerprint="f", seed=1, device=device)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,9 @@ def a_run(device: str = "auto") -> Run:
         ("cpu", [], [], ["cpu"]),
     ],
 )
-def test_a_machine_has_its_gpus_or_its_cpu(device: str, found: list[Gpu], wanted: list[str], names: list[str]) -> None:
+def test_a_machine_has_its_gpus_or_its_cpu(
+    device: str, found: list[ListedGpu], wanted: list[str], names: list[str]
+) -> None:
     made = stations(a_run(device), found, wanted)
     assert [one.name for one in made] == names
     assert [one.place for one in made] == [f"{socket.gethostname()} {name}" for name in names]
@@ -46,7 +48,9 @@ def test_a_machine_has_its_gpus_or_its_cpu(device: str, found: list[Gpu], wanted
         ("cuda", [], [], InfraError, "this machine has none"),
     ],
 )
-def test_what_is_not_here(device: str, found: list[Gpu], wanted: list[str], error: type[Exception], words: str) -> None:
+def test_what_is_not_here(
+    device: str, found: list[ListedGpu], wanted: list[str], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         stations(a_run(device), found, wanted)
 
@@ -79,7 +83,7 @@ def test_no_two_gpus_share_a_physical_core() -> None:
 
 def test_stations_have_different_cores() -> None:
     own = os.sched_getaffinity(0)
-    found = [Gpu(f"GPU-{number}", "H100") for number in range(max(len(own) // 2, 1))]
+    found = [ListedGpu(f"GPU-{number}", "H100") for number in range(max(len(own) // 2, 1))]
     made = stations(a_run(), found, [])
     if len(own) > 1:
         assert sorted(core for one in made for core in one.cores) == sorted(own)

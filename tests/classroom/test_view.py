@@ -18,7 +18,7 @@ from grader.classroom.model import NOTHING, Attempt, Decision
 from grader.classroom.station import Station
 from grader.classroom.task import read_tasks
 from grader.classroom.view import View, count, duration, print_status, table, tally, time_to_go
-from grader.nvidia import Gpu
+from grader.nvidia import ListedGpu
 from tests.conftest import Course
 from tests.support.gradings import AT, Scripted
 
@@ -141,17 +141,17 @@ def test_plain_lines_where_there_is_no_terminal(made: Scripted) -> None:
 def test_a_live_table_on_a_terminal(made: Scripted) -> None:
     console, output = a_console(terminal=True)
     with View(console) as view:
-        view.draw(a_dispatch(made, Station(Gpu("GPU-1", "H100"))))
+        view.draw(a_dispatch(made, Station(ListedGpu("GPU-1", "H100"))))
         assert "GPU-1  \x1b[2midle" in output.getvalue()
         assert "5 hand-ins: 5 left; time to go" in output.getvalue()
         drawn = output.getvalue()
-        view.draw(a_dispatch(made, Station(Gpu("GPU-1", "H100"))))
+        view.draw(a_dispatch(made, Station(ListedGpu("GPU-1", "H100"))))
         assert output.getvalue() == drawn  # twice a second at most
 
 
 def test_the_table_has_a_row_for_each_station(made: Scripted, tmp_path: Path) -> None:
-    works, waits, out = (Station(Gpu(f"GPU-{number}", "H100"), tmp_path) for number in (1, 2, 3))
-    other = Station(Gpu("GPU-2", "H100"), tmp_path).lock()
+    works, waits, out = (Station(ListedGpu(f"GPU-{number}", "H100"), tmp_path) for number in (1, 2, 3))
+    other = Station(ListedGpu("GPU-2", "H100"), tmp_path).lock()
     waits.lock()
     for handin in "abc":
         out.note(handin, "no CUDA")
@@ -174,7 +174,7 @@ def test_the_table_has_a_row_for_each_station(made: Scripted, tmp_path: Path) ->
 
 def test_time_to_go_counts_what_is_left_by_the_stations_in_service(made: Scripted) -> None:
     publish(made, "anna", (0, ""), seconds=100)
-    one, two = (Station(Gpu(f"GPU-{number}", "H100")) for number in (1, 2))
+    one, two = (Station(ListedGpu(f"GPU-{number}", "H100")) for number in (1, 2))
     dispatch = a_dispatch(made, one, two)
     assert time_to_go(dispatch) == "about 3 min to go"  # 4 × 100 s on two stations
     dispatch.seconds = [10, 20]

@@ -68,7 +68,7 @@ def test_an_escape_that_nothing_blocks_is_told(findings: dict[str, Finding]) -> 
 
 def test_pytorch_is_looked_at_in_another_process() -> None:
     seen = software.look()
-    assert isinstance(seen, software.Seen), seen
+    assert isinstance(seen, software.SeenSoftware), seen
     assert seen.torch
     assert seen.triton
     assert (seen.arch is None) == bool(seen.gpu_fault)

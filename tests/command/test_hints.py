@@ -90,7 +90,7 @@ def test_slips_in_cuda_by_nvcc(tmp_path: Path) -> None:
 
     def compile_it(file: Path) -> str:
         try:
-            return nvcc.Trial(file, compiler, "sm_90", file.parent, 120.0).finish()
+            return nvcc.TrialBuild(file, compiler, "sm_90", file.parent, 120.0).finish()
         except nvcc.CompileError as error:
             return str(error)
 

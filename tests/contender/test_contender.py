@@ -24,7 +24,7 @@ from grader.assignment import Device
 from grader.contender import last_words, processes, usage
 from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
-from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.pool import WorkerPool, stage_runtime
@@ -34,8 +34,8 @@ from grader.protocol import Build, ProtocolError, Reply, Time
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
 
-LIMITS = Limits(time_s=1, memory_gib=1)
-LONGER = Limits(time_s=60, memory_gib=8)
+LIMITS = CallLimits(time_s=1, memory_gib=1)
+LONGER = CallLimits(time_s=60, memory_gib=8)
 
 
 @pytest.fixture
@@ -199,9 +199,9 @@ def dripping(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_that_keeps_sending_is_watched_all_the_same(
     worker: Contender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched: list[Limits] = []
+    watched: list[CallLimits] = []
     monkeypatch.setattr(Watch, "look", lambda _, limits: watched.append(limits))
-    limits = Limits(time_s=10, memory_gib=1)
+    limits = CallLimits(time_s=10, memory_gib=1)
     with pytest.raises(ContenderFault, match="no answer within 10 s"):
         worker.reply(limits, is_timed=False)
     assert watched[10:]
@@ -219,7 +219,7 @@ def test_a_worker_that_cannot_be_looked_at_is_stopped_and_told_why(
 
     monkeypatch.setattr(processes, "tree", tree)
     with pytest.raises(ContenderFault, match=r"could not be told \(Too many open files\): stopped"):
-        worker.reply(Limits(time_s=10, memory_gib=1), is_timed=False)
+        worker.reply(CallLimits(time_s=10, memory_gib=1), is_timed=False)
     assert not worker.alive
 
 
@@ -331,7 +331,7 @@ def test_what_a_worker_waits_for_a_core_is_given_back_to_it(
     (tmp_path / "late.py").write_text("import time\ntime.sleep(1.5)\ndef f(): pass\n")
     with closing(pool), pool.start("cpu") as contender:
         contender.ready()
-        limits = Limits(time_s=1.0, memory_gib=16)
+        limits = CallLimits(time_s=1.0, memory_gib=16)
         waited = itertools.chain([0.0], itertools.repeat(starved_s))
         if answers:
             contender.load(tmp_path / "late.py", "f", None, limits)

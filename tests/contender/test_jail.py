@@ -17,7 +17,7 @@ import pytest
 
 import grader
 from grader.contender import jail as jails
-from grader.contender.contender import Limits
+from grader.contender.contender import CallLimits
 from grader.contender.jail import NO_JAIL, USERS, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
@@ -92,7 +92,7 @@ class Inside:
         """What becomes of a worker that loads this."""
         (self.submission / "probe.py").write_text(source)
         (self.submission / "probe_questions.py").write_text(f"QUESTIONS = {questions!r}")
-        limits = Limits(time_s=time_s, memory_gib=4)
+        limits = CallLimits(time_s=time_s, memory_gib=4)
         with self.pool.take() as worker, pytest.raises(ContenderFault) as fault:
             worker.load(self.submission / "probe.py", "nothing", None, limits)
         return fault.value

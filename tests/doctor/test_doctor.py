@@ -24,14 +24,16 @@ from grader.contender.jail import NO_JAIL, Jail
 from grader.doctor import containers, gpus, selftest, software, space, walls
 from grader.doctor.finding import NAMES, Finding, ask
 from grader.doctor.gpus import Card, Driver
-from grader.doctor.software import Seen
+from grader.doctor.software import SeenSoftware
 from grader.report.model import Isolation
 from grader.sandbox import engine
 from grader.sandbox.base import InfraError
 from tests.conftest import ROOT
 
-CPU = Seen("2.13.0+cpu", None, None, "Torch not compiled with CUDA enabled", "3.7.1", "", None, None, "/usr/bin/g++")
-GPU = Seen("2.13.0", "13.0", "sm_90", "", "3.7.1", "", None, "/usr/local/cuda/bin/nvcc", "/usr/bin/g++")
+CPU = SeenSoftware(
+    "2.13.0+cpu", None, None, "Torch not compiled with CUDA enabled", "3.7.1", "", None, None, "/usr/bin/g++"
+)
+GPU = SeenSoftware("2.13.0", "13.0", "sm_90", "", "3.7.1", "", None, "/usr/local/cuda/bin/nvcc", "/usr/bin/g++")
 H200 = Card("NVIDIA H200", 139.8, 0.6)
 DRIVER = Driver("580.65.06", (13, 0), (H200,))
 
@@ -542,7 +544,7 @@ def test_the_default_image_is_built_without_a_tag(docker_says: Callable[..., lis
 def test_the_gpu_in_docker_as_device_nodes(
     monkeypatch: pytest.MonkeyPatch, docker_says: Callable[..., list[Finding]]
 ) -> None:
-    monkeypatch.setattr(engine, "gpu", lambda _info, _wanted: engine.Gpu("nodes"))
+    monkeypatch.setattr(engine, "gpu", lambda _info, _wanted: engine.ContainerGpu("nodes"))
     found = docker_says(FakeDaemon("cuda", {}), FRESH, "0\n", "driver", "lab")
     assert_says(named(found, "GPU in Docker"), "fine", "as device nodes and the driver's files", "")
 
@@ -594,7 +596,9 @@ def test_the_disk_of_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fre
 def test_a_container_is_removed_whatever_it_did() -> None:
     for code, output in ((0, "0\n"), (1, "Traceback\nOSError: libcuda.so.1\n")):
         daemon = FakeDaemon("cuda", {}, code=code, output=output)
-        gpu = engine.Gpu("nodes", devices=["/dev/nvidia0:/dev/nvidia0:rw"], environment={"LD_LIBRARY_PATH": "/x"})
+        gpu = engine.ContainerGpu(
+            "nodes", devices=["/dev/nvidia0:/dev/nvidia0:rw"], environment={"LD_LIBRARY_PATH": "/x"}
+        )
         if code:
             with pytest.raises(InfraError, match=r"^OSError: libcuda.so.1$"):
                 containers.answer_of(daemon, "sha256:0", "pass", gpu)  # type: ignore[arg-type]

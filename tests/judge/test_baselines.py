@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
 from grader.contender.pool import WorkerPool, stage_runtime
 from grader.contender.replies import ContenderFault
 from grader.judge.baselines import Baselines, call_unseen, kept_caches
@@ -75,7 +75,7 @@ class StandIn:
         self.fails, self.what, self._alive = fails, None, True
         self._memory: tuple[int, ...] = ()
 
-    def do(self, request: Request, _limits: Limits, files: tuple[int, ...] = ()) -> None:
+    def do(self, request: Request, _limits: CallLimits, files: tuple[int, ...] = ()) -> None:
         if isinstance(request, Prepare):
             (one,) = request.sets
             tensors = [*one.args, *([one.upstream] if one.upstream else [])]

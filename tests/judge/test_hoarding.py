@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
 from grader.contender.pool import stage_runtime
 from grader.contender.replies import ContenderFault
 from grader.judge import hoarding
@@ -164,7 +164,7 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
 
     def wait() -> None:
         try:
-            worker.load(tmp_path / "slow.py", "double", None, Limits(60, 4))
+            worker.load(tmp_path / "slow.py", "double", None, CallLimits(60, 4))
         except BaseException as error:
             ends.append(error)
 

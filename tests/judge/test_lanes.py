@@ -13,7 +13,7 @@ import pytest
 
 from grader.contender import pool
 from grader.contender.replies import ContenderFault
-from grader.judge.cases import Place
+from grader.judge.cases import ReportPlace
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Done, Lanes, Work
 from grader.judge.schedule import Works
@@ -77,7 +77,7 @@ def cases(
         SimpleNamespace(
             name=f"{of}-{index}",
             assignment=assignment,
-            place=Place(assignment, part, f"{of}-{index}"),  # type: ignore[arg-type]
+            place=ReportPlace(assignment, part, f"{of}-{index}"),  # type: ignore[arg-type]
             fails=index in wrong,
             case=SimpleNamespace(calls=1, memory_gib=None, max_extra_mib=None, tool=None, tries="", cpu={}),
         )
@@ -104,7 +104,7 @@ def case_work(judge: Stub, case: Any) -> Work:
 
 def work(name: str, of: Any, run: Callable[[int, Evidence], None], part: str = "part", apart: bool = False) -> Work:
     of_part: Any = SimpleNamespace(name=part)
-    return Work(Place(of, of_part, name), run, apart=apart)
+    return Work(ReportPlace(of, of_part, name), run, apart=apart)
 
 
 def nothing() -> None:

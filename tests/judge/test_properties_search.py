@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grader.assignment import load_course
 from grader.judge import properties as module
-from grader.judge.cases import Place
+from grader.judge.cases import ReportPlace
 from grader.judge.properties import Properties, Trial
 from grader.judge.schedule import Works
 from grader.problem import Call, load_problem
@@ -28,7 +28,7 @@ def properties(monkeypatch: pytest.MonkeyPatch) -> Properties:
     nobody: Any = None
     nothing = {"inputs": Call({}), "conclude": lambda: None}
     monkeypatch.setattr(module, "Trial", lambda _properties, bound: SimpleNamespace(case=bound, **nothing))
-    place = Place(assignment, assignment.spec.parts[0], "law", "a law")
+    place = ReportPlace(assignment, assignment.spec.parts[0], "law", "a law")
     return Properties(run, crew, nobody, place, *load_problem(assignment))
 
 
@@ -77,6 +77,6 @@ def test_a_lane_finds_its_assignments_problem_loaded() -> None:
     problems: Any = {one.name: (f"problem of {one.name}", f"model of {one.name}") for one in assignments}
     works = Works(nobody, nobody, nobody, nobody, nobody, nobody, problems)
     for one in assignments:
-        found = works.properties(Place(one, one.spec.parts[0], "law"), lane=1)
+        found = works.properties(ReportPlace(one, one.spec.parts[0], "law"), lane=1)
         assert isinstance(found, Properties)
         assert f"problem of {one.name}" in vars(found).values()

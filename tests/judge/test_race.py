@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from grader.assignment import Band, Timing
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import CallLimits, Contender
 from grader.contender.replies import ContenderFault
 from grader.judge import batches as batches_module
 from grader.judge import gpu
@@ -49,7 +49,7 @@ class Racer(Doubles):
         self.wrong = 0.0
         self.may_end = self.ended = False
 
-    def finish(self, calls: int, limits: Limits) -> Reply:
+    def finish(self, calls: int, limits: CallLimits) -> Reply:
         reply = super().finish(calls, limits)
         self.inputs = [x + self.wrong / 2 for x in self.inputs]
         return replace(reply, times_s=(self.claim_s,) * calls, operators=self.operators)
@@ -79,7 +79,7 @@ class Track:
         track = self
 
         class Logged(Bench):
-            def run(self, contender: Contender, calls: int, limits: Limits, **how: bool) -> Batch:
+            def run(self, contender: Contender, calls: int, limits: CallLimits, **how: bool) -> Batch:
                 entry = {"name": contender.name, "calls": calls, **how}  # type: ignore[attr-defined]
                 track.log.append(entry)
                 batch = super().run(contender, calls, limits, **how)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grader.contender.replies import ContenderFault
-from grader.judge.cases import Place
+from grader.judge.cases import ReportPlace
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described, with_input
 from grader.judge.results import Results
 from grader.problem import Call
@@ -20,8 +20,8 @@ ASSIGNMENT: Any = SimpleNamespace(name="a", spec=SimpleNamespace(entry="double",
 PART: Any = SimpleNamespace(name="p")
 
 
-def place(name: str) -> Place:
-    return Place(ASSIGNMENT, PART, name, "tries")
+def place(name: str) -> ReportPlace:
+    return ReportPlace(ASSIGNMENT, PART, name, "tries")
 
 
 class Kept:

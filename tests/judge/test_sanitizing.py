@@ -17,12 +17,12 @@ from grader import protocol
 from grader.contender import tools
 from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
-from grader.contender.contender import Contender, Limits, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
 from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
 from grader.contender.worker import TOOL_LOG
 from grader.judge import sanitizing
-from grader.judge.cases import Place
+from grader.judge.cases import ReportPlace
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.standing import Hangs, Standing
 from grader.problem import Call
@@ -30,7 +30,7 @@ from grader.protocol import Reply, Returned
 from grader.worker.memory import mapped, tensor_at
 from tests.verdict.test_sanitizer import NEW, UNWRITTEN
 
-LIMITS = Limits(time_s=60, memory_gib=4)
+LIMITS = CallLimits(time_s=60, memory_gib=4)
 # What is expected of compute-sanitizer: it starts the program as its child, with all that is open, and writes when that has ended.
 TOOL = f"""\
 #!{sys.executable}
@@ -156,7 +156,7 @@ class StubWorker:
     def __exit__(self, *_: object) -> None:
         assert self.killed
 
-    def do(self, request: protocol.Call, _limits: Limits, files: tuple[int, ...]) -> Reply:
+    def do(self, request: protocol.MakeCalls, _limits: CallLimits, files: tuple[int, ...]) -> Reply:
         assert request.apart
         if self.fault is not None:
             raise self.fault
@@ -170,10 +170,10 @@ class StubWorker:
         self.killed = True
 
 
-def place(name: str = "memcheck") -> Place:
+def place(name: str = "memcheck") -> ReportPlace:
     assignment: Any = SimpleNamespace(name="gelu", spec=SimpleNamespace(parts=[None]))
     part: Any = SimpleNamespace(name="part")
-    return Place(assignment, part, name)
+    return ReportPlace(assignment, part, name)
 
 
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"

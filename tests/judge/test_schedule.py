@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grader.contender.replies import ContenderFault
-from grader.judge.cases import Place
+from grader.judge.cases import ReportPlace
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Lanes, Work
 from grader.judge.schedule import GIB_PER_RESERVED, Schedule, Works
@@ -37,10 +37,10 @@ def case(of: str, name: str, *, needs_memory: bool = False, measured: bool = Fal
     return SimpleNamespace(name=name, assignment=at.assignment, place=at, case=declared)
 
 
-def place(of: str, part: str, name: str = "") -> Place:
+def place(of: str, part: str, name: str = "") -> ReportPlace:
     (assignment,) = (one for one in ASSIGNMENTS if one.name == of)
     of_part: Any = SimpleNamespace(name=part)
-    return Place(assignment, of_part, name)
+    return ReportPlace(assignment, of_part, name)
 
 
 class Stage:
@@ -98,11 +98,13 @@ class Stage:
         self.works = Works(stub, stub, stub, hoarding, stub, stub, problems)
         self.schedule = Schedule(stub, stub, stub, self.lanes, stub, self.works, admission, compilation, results)
 
-    def _admit(self, place: Place, _case: Any) -> None:
+    def _admit(self, place: ReportPlace, _case: Any) -> None:
         if place.name in self.refused:
             raise self.refused[place.name]
 
-    def keep(self, place: Place, error: BaseException | None, _evidence: Evidence, is_check: bool = False) -> None:
+    def keep(
+        self, place: ReportPlace, error: BaseException | None, _evidence: Evidence, is_check: bool = False
+    ) -> None:
         assert place.name not in self.kept
         self.kept[place.name] = f"{'check ' if is_check else ''}{error or 'passed'}"
 
@@ -178,7 +180,7 @@ def test_an_interrupted_schedule_keeps_what_has_ended_but_no_crash() -> None:
     stage.wrong = {f"s{i}": ContenderFault("crashed", "SIGTERM") for i in range(30) if i % 3}
     keep, all_ran = stage.keep, threading.Event()
 
-    def keep_and_be_interrupted(place: Place, error: Any, evidence: Evidence, is_check: bool = False) -> None:
+    def keep_and_be_interrupted(place: ReportPlace, error: Any, evidence: Evidence, is_check: bool = False) -> None:
         keep(place, error, evidence, is_check)
         if not all_ran.is_set():
             all_ran.set()
@@ -230,7 +232,9 @@ def test_without_a_gpu_only_lanes_are_waited_for() -> None:
 RACES = (place("gelu", "forward"), place("softmax", "forward"), place("softmax", "forward"))
 
 
-def prepared(*races: Place, gradients: Any = None, absent: str = "", **stage: Any) -> list[list[tuple[str, bool]]]:
+def prepared(
+    *races: ReportPlace, gradients: Any = None, absent: str = "", **stage: Any
+) -> list[list[tuple[str, bool]]]:
     found = Stage(**({"lanes": 12} | stage))
     found.judge.gradients = found.judge.gradients if gradients is None else gradients
     found.judge.absent = absent

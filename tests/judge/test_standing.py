@@ -12,7 +12,7 @@ import pytest
 from grader.assignment import load_course
 from grader.contender.last_words import SLOW_IN_PYTHON
 from grader.contender.replies import ContenderFault
-from grader.judge.cases import Place
+from grader.judge.cases import ReportPlace
 from grader.judge.evidence import CheckFailed
 from grader.judge.standing import Hangs, Standing
 from tests.conftest import ROOT
@@ -22,10 +22,10 @@ def late(time_s: int = 10, details: tuple[str, ...] = ()) -> ContenderFault:
     return ContenderFault("timed_out", f"no answer within {time_s} s: stopped", details=details)
 
 
-def place(assignment: str, part: str, name: str = "") -> Place:
+def place(assignment: str, part: str, name: str = "") -> ReportPlace:
     own: Any = SimpleNamespace(name=assignment)
     of_part: Any = SimpleNamespace(name=part)
-    return Place(own, of_part, name)
+    return ReportPlace(own, of_part, name)
 
 
 SAME = late()

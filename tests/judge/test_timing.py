@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grader.contender.arena import Arena
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import CallLimits, Contender
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
 from grader.judge.timing import Bench
@@ -19,7 +19,7 @@ from grader.protocol import GUARD_BYTE, POISON_BYTE, Prepare, Reply, Request, Re
 from grader.worker.memory import mapped, tensor_at
 
 CPU = torch.device("cpu")
-LIMITS = Limits(1.0, 1.0)
+LIMITS = CallLimits(1.0, 1.0)
 WRITTEN = Returned(kind="written")
 
 
@@ -42,7 +42,7 @@ class Doubles:
         self.order: list[int] = []
         self.late: Callable[[], object] = lambda: None
 
-    def do(self, request: Request, _limits: Limits, files: tuple[int, ...] = ()) -> None:
+    def do(self, request: Request, _limits: CallLimits, files: tuple[int, ...] = ()) -> None:
         if isinstance(request, Tidy):
             self.tidy()
         if not isinstance(request, Prepare):
@@ -65,7 +65,7 @@ class Doubles:
         assert self.is_blank(len(self.sets))
         self.waits_s.append(limit_s)
 
-    def finish(self, calls: int, _limits: Limits) -> Reply:
+    def finish(self, calls: int, _limits: CallLimits) -> Reply:
         self.inputs = [x.clone() for x, *_ in self.sets[:calls]]
         if self.in_place:
             for x, (_, y) in zip(self.inputs, self.sets, strict=False):
@@ -73,7 +73,7 @@ class Doubles:
             self.late()
         return Reply(times_s=(1.0,) * calls, kinds=((WRITTEN,),) if self.in_place else ())
 
-    def collect(self, order: Sequence[int], _limits: Limits) -> tuple[tuple[Returned, ...], ...]:
+    def collect(self, order: Sequence[int], _limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
         self.order = list(order)
         self.blank = self.is_blank(len(order))
         for x, number in zip(self.inputs, order, strict=True):

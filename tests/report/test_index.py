@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from grader.report.index import (
+    IndexedReport,
     Override,
-    Submission,
     common_causes,
     faults,
     groups_plot,
@@ -29,12 +29,12 @@ MOST_BYTES = 1_000_000
 
 
 @pytest.fixture
-def make(make_case: MakeCase, make_part: Callable[..., Any], make_report: MakeReport) -> Callable[..., Submission]:
+def make(make_case: MakeCase, make_part: Callable[..., Any], make_report: MakeReport) -> Callable[..., IndexedReport]:
     """A submission whose part has a group "Any size" with these outcomes, and a group "Sure" with `sure`."""
 
     def make(
         name: str, *outcomes: Any, points: tuple[float, float, float] = (4, 4, 4), sure: Any = "passed", **fields: Any
-    ) -> Submission:
+    ) -> IndexedReport:
         cases = [one if isinstance(one, CaseResult) else make_case(f"n-{at}", one) for at, one in enumerate(outcomes)]
         earned, graded, possible = points
         whole = Points(earned=earned, graded=graded, possible=possible)
@@ -161,7 +161,7 @@ def test_a_redacted_index_has_only_what_is_nobodys_own(make: Any, make_case: Mak
     judged = make_case("y", "failed", diagnosis=("rows 3-4: consistent with a missing mask",))
     every = [
         make("alice", spoken, judged, infra_errors=("host-7 was lost",)),
-        Submission("carol", note="open: not read"),
+        IndexedReport("carol", note="open: not read"),
     ]
     whole, shown = index(every), index(every, redact=True)
     for own in ("alice", "bob", "host-7", "carol", "rows 3-4"):
@@ -196,7 +196,7 @@ def test_what_is_no_submissions_fault_is_told(make: Any, make_report: MakeReport
         make("other", "passed", fingerprint="bb"),
         make("fast", "passed", environment=at.model_copy(update={"gpu": "H200"})),
         make("quick", "passed", effort="quick"),
-        Submission("cut", note="open: not read", faults=("Invalid JSON",)),
+        IndexedReport("cut", note="open: not read", faults=("Invalid JSON",)),
     ]
     assert dict(faults([*usual, *odd])) == {
         "no driver": "lost, lost too",
@@ -218,7 +218,7 @@ def test_what_is_no_submissions_fault_is_told(make: Any, make_report: MakeReport
 
 
 @pytest.fixture
-def worst(make: Any, make_case: MakeCase) -> list[Submission]:
+def worst(make: Any, make_case: MakeCase) -> list[IndexedReport]:
     """300 submissions with the longest names and messages there are."""
     return [
         make(
@@ -232,7 +232,7 @@ def worst(make: Any, make_case: MakeCase) -> list[Submission]:
     ]
 
 
-def test_hostile_names_and_messages_stay_words_on_a_page_of_bounded_size(worst: list[Submission]) -> None:
+def test_hostile_names_and_messages_stay_words_on_a_page_of_bounded_size(worst: list[IndexedReport]) -> None:
     text = index(worst)
     parsed = Parsed(text)
     assert {tag for tag, _ in parsed.elements} <= TAGS
@@ -253,9 +253,9 @@ def test_any_numbers_make_an_index(make: Any, number: float) -> None:
 
 
 @needs_tidy
-def test_the_index_is_valid(worst: list[Submission], make: Any) -> None:
+def test_the_index_is_valid(worst: list[IndexedReport], make: Any) -> None:
     for redact in (False, True):
-        decided = [overridden(one, Override(7, HOSTILE)) for one in (Submission("x", note="no report"), worst[0])]
-        unread = Submission("x", note="open: not read", faults=("y",))
+        decided = [overridden(one, Override(7, HOSTILE)) for one in (IndexedReport("x", note="no report"), worst[0])]
+        unread = IndexedReport("x", note="open: not read", faults=("y",))
         for every in (worst, [], [unread], [make("a", "passed")], decided[:1], decided):
             assert mistakes(index(every, redact)) == []

@@ -1,9 +1,12 @@
-"""The house as docs/HOUSE.md has it: who imports whom, what is too large, which fields come late, where tests lie. Read from the source."""
+"""The house as docs/HOUSE.md has it: who imports whom, what is too large, which fields come late, where
+tests lie, and that each class has a name of its own. Read from the source.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -263,6 +266,22 @@ def test_every_field_is_born_in_init() -> None:
     assert born_late(HOUSE) == INHERITED.keys()
 
 
+# Names ----------------------------------------------------------------------------------------------------------------
+
+IMITATED = "worker/absent_gpu/"  # its classes have the names that students know from PyTorch and Triton
+
+
+def named_twice(house: Sources) -> set[str]:
+    """Names that several public classes have."""
+    ours = [tree for file, tree in house.items() if not file.startswith(IMITATED)]
+    names = Counter(node.name for tree in ours for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {name for name, count in names.items() if count > 1 and not name.startswith("_")}
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    assert named_twice(HOUSE) == set()
+
+
 # Where tests lie ------------------------------------------------------------------------------------------------------
 
 TESTS = Path(__file__).parent.parent
@@ -413,6 +432,8 @@ def test_a_circle_is_seen_and_a_way_to_it_is_none() -> None:
         (born_late, "@dataclass\nclass C:\n    x: int\n    def f(self):\n        self.x = 1", set()),
         (hidden, "import typing\nif typing.TYPE_CHECKING:\n    import x", {"m.py TYPE_CHECKING"}),
         (hidden, "TYPE_CHECKING = {'typing'}", set()),
+        (named_twice, "class C: ...\ndef f():\n    class C: ...", {"C"}),
+        (named_twice, "class _C: ...\nclass _C: ...\nclass D: ...", set()),
     ],
 )
 def test_what_is_forbidden_is_seen(check: Callable[[Sources], object], text: str, expected: object) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from grader.classroom.folder import RunFolder
 from grader.classroom.lookup import content_hash
-from grader.classroom.model import Attempt, Decision, Run, Student, Students
+from grader.classroom.model import Attempt, ClassRun, Decision, Student, Students
 from grader.report.model import AssignmentResult, CaseResult, GroupResult, Outcome, PartResult, Points, Report
 from tests.conftest import ROOT
 
@@ -107,7 +107,7 @@ class MadeClass:
         self.students: list[Student] = []
         self._minutes = 0
         path.mkdir(parents=True)
-        self.folder.write(Run(made=START, grader="1", fingerprint="f" * 64, seed=7))
+        self.folder.write(ClassRun(made=START, grader="1", fingerprint="f" * 64, seed=7))
         self.folder.write(Students(students=()))
 
     def student(self, key: str, *, files: dict[str, str] | None = None, handin: str = "", **fields: object) -> Student:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grader
 from grader.classroom.folder import RunFolder
-from grader.classroom.model import Attempt, Run, Student, Students
+from grader.classroom.model import Attempt, ClassRun, Student, Students
 from grader.fingerprint import fingerprint
 from grader.report.model import Environment, Isolation, Points, Report, SubmissionInfo
 
@@ -54,7 +54,7 @@ class Scripted:
         folder: for all of it.
         course: its course.
         scripts: of students, by key; "" for a student who handed nothing in. Equal scripts are one hand-in.
-        fields: of `Run`.
+        fields: of `ClassRun`.
     """
 
     def __init__(self, folder: Path, course: Path, scripts: Mapping[str, str], **fields: object) -> None:
@@ -73,7 +73,7 @@ class Scripted:
             students.append(Student(key=key, handin=handin))
         self.run.write(Students(students=tuple(students)))
         usual = {"made": AT, "grader": grader.__version__, "fingerprint": fingerprint(course), "course": str(course)}
-        self.run.write(Run(**usual | {"seed": 1, "sandbox": "host"} | fields))  # type: ignore[arg-type]
+        self.run.write(ClassRun(**usual | {"seed": 1, "sandbox": "host"} | fields))  # type: ignore[arg-type]
 
     def command(self, handin: Path, output: Path, gpu: str | None, waits: bool) -> Sequence[str]:
         """See `grading.Command`."""

@@ -257,7 +257,7 @@ def traced(name: str, answer=tracing.call, target: protocol.Gpu | None = None) -
     upstream = refs[-1] if gradients else None
     given = refs[:-1] if gradients else refs
     operands = protocol.Operands(tuple(given), upstream, ())
-    request = protocol.Call(protocol.Memory(end), (operands,), (), 60.0, target=target, traced=True)
+    request = protocol.MakeCalls(protocol.Memory(end), (operands,), (), 60.0, target=target, traced=True)
     reply = answer(function, request, [file])
     touched = os.fstat(file).st_blocks * 512
     os.close(file)
@@ -268,7 +268,7 @@ def checked_again() -> str:
     """What a call says that is not traced, of a kernel that leaves its tensors."""
     file, end, refs = arena([(1000,)], "float32")
     operands = protocol.Operands(tuple(refs), None, tuple(refs))
-    request = protocol.Call(protocol.Memory(end), (operands,), (), 60.0)
+    request = protocol.MakeCalls(protocol.Memory(end), (operands,), (), 60.0)
     error = run.call(out_of_bounds, request, [file], "cpu").error
     return "" if error is None else error.message
 

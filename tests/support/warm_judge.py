@@ -16,7 +16,7 @@ from unittest.mock import patch
 import torch
 
 from grader.assignment import Assignment, Device, load_course
-from grader.contender.contender import Limits
+from grader.contender.contender import CallLimits
 from grader.contender.pool import WorkerPool
 from grader.job import Event, Finished, Job, Profiled
 from grader.judge.cases import BoundCase
@@ -178,9 +178,9 @@ def _be_patient() -> None:
 
     limits = asking.limits_of
 
-    def longer(run: Run, case: BoundCase, calls: int) -> Limits:
+    def longer(run: Run, case: BoundCase, calls: int) -> CallLimits:
         usual = limits(run, case, calls)
-        return Limits(PATIENCE * usual.time_s, usual.memory_gib)
+        return CallLimits(PATIENCE * usual.time_s, usual.memory_gib)
 
     patch.object(asking, "limits_of", longer).start()
 

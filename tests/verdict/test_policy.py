@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from grader.protocol import RanOperator
-from grader.verdict.policy import Finding, cuda_findings, foreign_operators, included_from, read_python
+from grader.verdict.policy import ForbiddenUse, cuda_findings, foreign_operators, included_from, read_python
 from tests.conftest import ROOT
 
 IMPORTS = ("torch", "triton", "math", "os", "sys")
@@ -24,7 +24,7 @@ def found(source: str, **others: str) -> list[str]:
     return [f"{one.file}:{one.line} {one.words}" for one in findings]
 
 
-def cuda_uses(sources: Mapping[str, str], forbidden: Sequence[str]) -> list[Finding]:
+def cuda_uses(sources: Mapping[str, str], forbidden: Sequence[str]) -> list[ForbiddenUse]:
     return cuda_findings(included_from("gelu.cu", sources), "gelu.cu", forbidden)
 
 

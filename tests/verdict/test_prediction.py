@@ -8,7 +8,7 @@ import pytest
 
 from grader.gpu_table import GPUS, rates
 from grader.protocol import TracedDot, TracedLaunch, TracedOperator
-from grader.verdict.prediction import LAUNCH_S, Case, launch_seconds, seconds_by_cause
+from grader.verdict.prediction import LAUNCH_S, Workload, launch_seconds, seconds_by_cause
 from grader.verdict.traffic import Facts, Launch
 from tests.support.traces import H200, RAN, N, elementwise, of_warps, rows, tensor
 
@@ -123,9 +123,9 @@ def test_atomics_on_one_address_come_one_after_another() -> None:
     assert seconds_by_cause(launch(unnamed))["atomics"] == one["atomics"], "all lanes of a warp in one sector"
 
 
-def case(*launches: Launch, **fields: object) -> Case:
+def case(*launches: Launch, **fields: object) -> Workload:
     usual = {"operators": (), "gpu": H200, "needed_bytes": 8.0 * N}
-    return Case(launches, **(usual | fields))  # type: ignore[arg-type]
+    return Workload(launches, **(usual | fields))  # type: ignore[arg-type]
 
 
 def test_operators_take_the_time_of_their_bytes() -> None:

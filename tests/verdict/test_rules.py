@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from grader.protocol import TracedDot, TracedLaunch, TracedOperator
-from grader.verdict.prediction import Case
+from grader.verdict.prediction import Workload
 from grader.verdict.remarks import remarks
 from grader.verdict.traffic import Facts, Launch
 from tests.support.traces import H200, RAN, N, elementwise, of_programs, of_warps, rows, tensor
@@ -16,10 +16,10 @@ from tests.support.traces import H200, RAN, N, elementwise, of_programs, of_warp
 BYTES = 8.0 * N
 
 
-def case(*launches: TracedLaunch, facts: Facts | None = None, **fields: object) -> Case:
+def case(*launches: TracedLaunch, facts: Facts | None = None, **fields: object) -> Workload:
     """A case of the GeLU of N floats."""
     found = tuple(Launch(one, facts or Facts(registers=32, spilled_bytes=0), H200) for one in launches)
-    return Case(found, **({"operators": (), "gpu": H200, "needed_bytes": BYTES} | fields))  # type: ignore[arg-type]
+    return Workload(found, **({"operators": (), "gpu": H200, "needed_bytes": BYTES} | fields))  # type: ignore[arg-type]
 
 
 def changed(traced: TracedLaunch, **fields: int) -> TracedLaunch:
@@ -122,7 +122,7 @@ def products(flops: float, dtype: str = "bfloat16", queries: int = 128) -> Trace
 ATTENTION = {"needed_bytes": 101e6, "needed_flops": FLOPS, "dtype": "bfloat16"}
 
 
-def product_case(traced: TracedLaunch, **facts: object) -> Case:
+def product_case(traced: TracedLaunch, **facts: object) -> Workload:
     return case(traced, facts=Facts(**({"registers": 32} | facts)), **ATTENTION)  # type: ignore[arg-type]
 
 
@@ -240,7 +240,7 @@ CAUSES = {
     ],
     ids=lambda one: one.launches[0].traced.kernel if one.launches else "none",
 )
-def test_a_fast_kernel_gets_no_remark(fast: Case) -> None:
+def test_a_fast_kernel_gets_no_remark(fast: Workload) -> None:
     assert remarks(fast) == ()
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from grader.verdict.sanitizer import Finding, findings
+from grader.verdict.sanitizer import SanitizerFinding, findings
 
 NEW = """\
 ========= COMPUTE-SANITIZER
@@ -65,7 +65,7 @@ UNWRITTEN = """\
 
 def test_the_same_mistake_of_many_threads_is_told_once() -> None:
     (found,) = findings(NEW, {"gelu.cu"})
-    assert found == Finding(
+    assert found == SanitizerFinding(
         "out of bounds", "write", "global", "gelu_kernel", "gelu.cu", 12, 4, "(31,0,0)", "(3,0,0)",
         "1 bytes after one of 4,092 bytes", times=2,
     )  # fmt: skip

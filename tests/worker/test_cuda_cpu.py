@@ -584,7 +584,7 @@ def test_without_nvcc_the_words_about_doubles_are_gccs(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delattr(doubles, "in_ptx")
     if compiler is None:
-        monkeypatch.delattr(nvcc, "Trial")
+        monkeypatch.delattr(nvcc, "TrialBuild")
     place_runtime(COMPILER, tmp_path)
     (tmp_path / "student.cu").write_text(
         '__global__ void k(float* y) {\n  y[0] = 0.1 * y[1];\n}\nextern "C" void f(cudaStream_t s) {}\n'

@@ -16,7 +16,7 @@ import pytest
 from grader.contender.replies import decode
 from grader.protocol import (
     Build,
-    Call,
+    MakeCalls,
     Memory,
     Operands,
     Parameter,
@@ -197,14 +197,14 @@ def built(text: str) -> Library:
 
 
 @contextlib.contextmanager
-def arena(n: int) -> Iterator[tuple[int, Call]]:
+def arena(n: int) -> Iterator[tuple[int, MakeCalls]]:
     """A sparse file, and a traced call on two tensors of `n` elements in it."""
     file = os.memfd_create("arena")
     x, y = (Ref("float32", start, (n,), (1,)) for start in (4096, 8192 + 4 * n))
     size = 16384 + 8 * n
     os.ftruncate(file, size)
     try:
-        yield file, Call(Memory(size), (Operands((x,), None, (y,)),), (), 60.0, traced=True)
+        yield file, MakeCalls(Memory(size), (Operands((x,), None, (y,)),), (), 60.0, traced=True)
     finally:
         os.close(file)
 
@@ -519,7 +519,7 @@ def test_a_trace_leaves_checks_as_they_were() -> None:
     library = built(source())
     kernel = program.Kernel(library, "racing", Signature(PARAMETERS, attrgetter("address")), "", library.path.parent)
     with arena(1024) as (file, request), pytest.raises(LoadError, match="race"):
-        program.call(kernel, Call(request.arena, request.calls, (), 60.0), [file])
+        program.call(kernel, MakeCalls(request.arena, request.calls, (), 60.0), [file])
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

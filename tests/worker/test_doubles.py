@@ -142,7 +142,7 @@ def test_a_kernel_that_declares_its_doubles_is_told_too(said_by_gcc: Callable[[P
 def test_nvcc_tells_the_same_lines(source: Path, tmp_path: Path) -> None:
     compiler = find_nvcc()
     assert compiler is not None
-    assert places(nvcc.Trial(source, compiler, "sm_90", tmp_path, 120.0).finish()) == EXPECTED
+    assert places(nvcc.TrialBuild(source, compiler, "sm_90", tmp_path, 120.0).finish()) == EXPECTED
 
 
 def test_ptx_of_cudas_own_functions_and_of_prints_is_no_students_double(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from grader.protocol import Returned, Time
 from grader.worker.run import COPIED_ALONE_BYTES, NotDifferentiable, deliver, gradients, overlap
-from grader.worker.timing import Bench
+from grader.worker.timing import MappedBench
 from grader.worker.yardsticks import NOTHING, load
 
 X = torch.ones(3, 4)
@@ -74,7 +74,7 @@ def test_memory_that_two_results_have_in_common_is_noticed_and_nothing_beside_it
     assert not overlap(pool, pool[:0])
 
 
-class Collecting(Bench):
+class Collecting(MappedBench):
     """After a batch of two calls with two outputs each."""
 
     def __init__(self, results: list[list[Any]], places: list[list[torch.Tensor]], calls: int = 2) -> None:

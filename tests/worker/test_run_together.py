@@ -28,7 +28,7 @@ def ask(
             arena.operands(call, "up" if gradients else None, names[number * len(each) : (number + 1) * len(each)])
             for number, call in enumerate(calls)
         )
-        request = protocol.Call(arena.address, operands, (), limit_s=60.0, reverse=reverse)
+        request = protocol.MakeCalls(arena.address, operands, (), limit_s=60.0, reverse=reverse)
         reply = run.call(function, request, list(arena.files), "cpu")
         assert reply.error is None, reply
         return [one.kind for one in reply.returned], [arena.output(name) for name in names]

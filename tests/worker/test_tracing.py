@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.contender import Contender, Limits
+from grader.contender.contender import CallLimits, Contender
 from grader.contender.pool import stage_runtime
 from grader.contender.surroundings import WorkerKind
 from grader.gpu_table import GPUS
-from grader.protocol import Call, Memory, Operands, Ref, Reply
+from grader.protocol import MakeCalls, Memory, Operands, Ref, Reply
 from grader.verdict.compiled import Layout, read, unpack
 from grader.worker import tracing
 
@@ -32,7 +32,7 @@ def traced(function: Callable[..., Any], gradients: bool = False) -> tuple[Reply
         places = [Ref("float32", number * BYTES, SHAPE, (50, 1)) for number in range(3)]
         os.truncate(file, 3 * BYTES)
         operands = Operands((places[0],), places[1] if gradients else None, (places[2],))
-        request = Call(Memory(3 * BYTES), (operands,), (), 60.0, traced=True)
+        request = MakeCalls(Memory(3 * BYTES), (operands,), (), 60.0, traced=True)
         return tracing.call(function, request, [file]), os.pread(file, 3 * BYTES, 0)
     finally:
         os.close(file)
@@ -101,12 +101,12 @@ def test_workers_answer_traced_calls_at_the_size_of_a_speed_case(kind: WorkerKin
     submission = tmp_path / "submission" / "scale.py"
     submission.parent.mkdir()
     submission.write_text(SUBMISSION, encoding="utf-8")
-    limits, gpu = Limits(time_s=60, memory_gib=2), GPUS["H200"]
+    limits, gpu = CallLimits(time_s=60, memory_gib=2), GPUS["H200"]
     file = os.memfd_create("arena")
     os.truncate(file, 4 * LARGE)
     place = Ref("float32", 0, (LARGE,), (1,))
     target = gpu if kind == "compile" else None
-    request = Call(Memory(4 * LARGE), (Operands((place,), None, ()),), (), 60.0, target=target, traced=True)
+    request = MakeCalls(Memory(4 * LARGE), (Operands((place,), None, ()),), (), 60.0, target=target, traced=True)
     with Contender(kind, stage_runtime(tmp_path / "runtime"), tmp_path / "scratch") as contender:
         contender.ready()
         contender.load(submission, "scale", None, limits, gpu=gpu)

@@ -12,7 +12,7 @@ triton = pytest.importorskip("triton")
 
 from triton.runtime import cache  # noqa: E402
 
-from grader.contender.contender import Limits  # noqa: E402
+from grader.contender.contender import CallLimits  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.contender.replies import ContenderFault  # noqa: E402
 from grader.worker import triton_key  # noqa: E402
@@ -48,7 +48,7 @@ def test_workers_use_the_short_names(tmp_path: Path) -> None:
     file.write_text(
         "from triton.runtime import cache\nassert len(cache.triton_key()) < 100\ngelu = None\n", encoding="utf-8"
     )
-    pool, limits = WorkerPool("cpu", tmp_path / "scratch"), Limits(time_s=60, memory_gib=8)
+    pool, limits = WorkerPool("cpu", tmp_path / "scratch"), CallLimits(time_s=60, memory_gib=8)
     with closing(pool), pool.start("cpu") as contender:
         contender.ready()
         with pytest.raises(ContenderFault, match="gelu"):  # that it is no function is all there is to say

@@ -22,7 +22,7 @@ from typing import Any
 from grader.worker import doubles, torch_form
 from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
 from grader.worker.entries import undefined
-from grader.worker.lines import Frame, frames, frames_of_all, line_of
+from grader.worker.lines import StackFrame, frames, frames_of_all, line_of
 
 HERE = Path(__file__).parent
 RUNTIME = HERE / "runtime.o"  # built by the judge beforehand
@@ -299,11 +299,11 @@ class Library:
             )
         )
 
-    def locate(self) -> list[Frame]:
+    def locate(self) -> list[StackFrame]:
         """The student's lines in a call that another thread makes, as `ended_at`; empty if there is no call."""
         return self.ended_at() if self.functions.cuda_cpu_locate() else []
 
-    def ended_at(self) -> list[Frame]:
+    def ended_at(self) -> list[StackFrame]:
         """The student's functions and lines at which a signal ended a call, innermost first."""
         addresses = [self.functions.cuda_cpu_stack(i) for i in range(self.functions.cuda_cpu_stack_depth())]
         found = [one for address in addresses if address for one in self._frames(address)]
@@ -341,7 +341,7 @@ class Library:
         text: bytes = self.functions.cuda_cpu_trace()
         return text.decode(errors="replace")
 
-    def lines(self, addresses: Sequence[int]) -> dict[int, Frame]:
+    def lines(self, addresses: Sequence[int]) -> dict[int, StackFrame]:
         """The student's innermost function and line at each of these addresses of code, where there is one."""
         base = int(self.functions.cuda_cpu_base())
         found = frames_of_all(self.path, [address - base for address in addresses])
@@ -388,7 +388,7 @@ class Library:
         """The student's line of the code at `address`, with the file if that is not the main file."""
         return line_of(self._frames(address), self.source, lambda file: not file.is_relative_to(HERE))
 
-    def _frames(self, address: int) -> list[Frame]:
+    def _frames(self, address: int) -> list[StackFrame]:
         return frames(self.path, address - self.functions.cuda_cpu_base())
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from grader import protocol
 from grader.worker import nvcc, torch_form, windows
 from grader.worker.cuda_cpu.build import NO_LIBRARY, BuildFailed, Library, Unsupported, compile_library
-from grader.worker.cuda_cpu.tracing import Reader, has_vectors, sources_of
+from grader.worker.cuda_cpu.tracing import TraceReader, has_vectors, sources_of
 from grader.worker.entries import missing_in_library
 from grader.worker.errors import LoadError, describe, set_root
 from grader.worker.late import told_where
@@ -27,7 +27,7 @@ from grader.worker.windows import ELEMENT_BYTES, Floats
 NULL_BYTES = 4096  # an address below is a null pointer's, or near it
 
 
-class Ended(LoadError):
+class EndedBySignal(LoadError):
     """A signal ended a call; the worker cannot make further calls."""
 
     def __init__(self, message: str) -> None:
@@ -58,7 +58,7 @@ class Kernel:
         inputs, outputs = self._tensors(arguments)
         self._declare(inputs, outputs, sample)
         if number := self._call(arguments):
-            raise Ended(self._ending(number))
+            raise EndedBySignal(self._ending(number))
         if fault := self._library.fault():
             raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
         if error := self._library.launch_fault():
@@ -136,7 +136,7 @@ class Kernel:
         sources = sources_of(self._folder / self._library.source)
         self._library.functions.cuda_cpu_trace_vectors(has_vectors(sources))
         self._run(arguments, traced=True)
-        return Reader(self._library, sources, self.signature.outputs[-1]).trace()
+        return TraceReader(self._library, sources, self.signature.outputs[-1]).trace()
 
 
 class Value(ctypes.Structure):
@@ -234,7 +234,7 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
         if binding := torch_form.binding(source, entry, signature):
             addition = f'\n#line 1 "the binding of {entry}"\n{binding}'
     elif build.nvcc:  # which has no PyTorch headers
-        trial = nvcc.Trial(path, build.nvcc, build.arch, scratch, build.limit_s)
+        trial = nvcc.TrialBuild(path, build.nvcc, build.arch, scratch, build.limit_s)
     try:
         try:
             library = compile_library(path, scratch, build.compiler, build.limit_s, addition)
@@ -262,8 +262,8 @@ def _check_bound(library: Library, path: Path, entry: str) -> None:
         raise LoadError("failed", protocol.missing_function(f"{path.name} was built, but", entry, bound, "binds"))
 
 
-def _told(trial: nvcc.Trial, name: str) -> str | None:
-    """The compiler's words (see `nvcc.Trial`); None if nvcc does not work, or lacks a library's header. Raises nvcc.CompileError."""
+def _told(trial: nvcc.TrialBuild, name: str) -> str | None:
+    """The compiler's words (see `nvcc.TrialBuild`); None if nvcc does not work, or lacks a library's header. Raises nvcc.CompileError."""
     try:
         return trial.finish()
     except nvcc.CompileError as error:
@@ -275,28 +275,28 @@ def _told(trial: nvcc.Trial, name: str) -> str | None:
         return None
 
 
-def call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protocol.Reply:
+def call(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> protocol.Reply:
     """Make the calls: the outputs of each are in the arena afterwards. Raises LoadError."""
     try:
         with told_where(request.limit_s, kernel.place):
             if request.traced:
                 return protocol.Reply(trace=_trace(kernel, request, files))
             launches = _call(kernel, request, files)
-    except Ended as error:
+    except EndedBySignal as error:
         return protocol.Reply(error=describe(error), broken=True)
     returned = tuple(kernel.returned() for one in request.calls for _ in one.outputs)
     off_stream = tuple(one[:200] for one in kernel.off_stream)
     return protocol.Reply(returned=returned, launches=launches, off_stream=off_stream)
 
 
-def _trace(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> protocol.Trace:
+def _trace(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> protocol.Trace:
     """Trace the first call."""
     inputs, options = len(request.calls[0].args), request.options
     with _floats(request, files) as (floats, *_):
         return kernel.trace([*floats[:inputs], *options, *floats[inputs:]])
 
 
-def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int | None:
+def _call(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> int | None:
     """Make the calls. Returns how many kernels were launched; None if large launches ran in part."""
     inputs, options = len(request.calls[0].args), request.options
     if request.windows > 1:
@@ -309,7 +309,7 @@ def _call(kernel: Kernel, request: protocol.Call, files: Sequence[int]) -> int |
 
 
 @contextlib.contextmanager
-def _floats(request: protocol.Call, files: Sequence[int]) -> Iterator[list[list[Floats]]]:
+def _floats(request: protocol.MakeCalls, files: Sequence[int]) -> Iterator[list[list[Floats]]]:
     """The tensors of each call in the arena: inputs, then outputs."""
     memory = mmap.mmap(files[0], request.arena.bytes)
     view = ctypes.c_char.from_buffer(memory)

@@ -23,7 +23,7 @@ FUNCTION = re.compile(r"(?:void )?(?:\(anonymous namespace\)::|\w+::)*(\w+)")
 ALIGNED = ("alignas", "__align__")
 
 
-class Memory(NamedTuple):
+class DeclaredTensor(NamedTuple):
     """A tensor in global memory, by the line of tracing.h."""
 
     name: str
@@ -49,7 +49,7 @@ def has_vectors(sources: Sequence[str]) -> bool:
     return any(word in ALIGNED or VECTOR.fullmatch(word) for word in words)
 
 
-class Reader:
+class TraceReader:
     """Makes a `protocol.Trace` of the text of tracing.h.
 
     Attributes:
@@ -71,7 +71,7 @@ class Reader:
             except RewriteError:  # a macro
                 continue
         self._lines = library.lines(sorted(self._places()))
-        self._memory = dict[int, Memory]()
+        self._memory = dict[int, DeclaredTensor]()
         self._shared = {DYNAMIC_SHARED: "".join(self._dynamic) if len(self._dynamic) == 1 else ""}
 
     def _places(self) -> set[int]:
@@ -104,10 +104,10 @@ class Reader:
         launches = tuple(self._launch(one) for one in of_launches)
         return protocol.Trace(launches, _folded(operators), allocated)
 
-    def _tensor(self, fields: list[str]) -> Memory:
+    def _tensor(self, fields: list[str]) -> DeclaredTensor:
         _, size, is_of_call, places, *name = fields
         where = self._place(_numbers(places)) if not int(is_of_call) else ""
-        return Memory(" ".join(name) + (f" ({where})" if where else ""), int(size), bool(int(is_of_call)))
+        return DeclaredTensor(" ".join(name) + (f" ({where})" if where else ""), int(size), bool(int(is_of_call)))
 
     def _operator(self, fields: list[str]) -> protocol.TracedOperator:
         calls, read, written, places, name = fields

@@ -2,10 +2,10 @@
 
 A faulty kernel may seem to work on a GPU. Here the first faulty access ends the call, with a sentence:
 
-- A pointer may reach the memory of the tensor that it was given by (`Memory.given`). Masked lanes reach nothing.
+- A pointer may reach the memory of the tensor that it was given by (`KnownMemory.given`). Masked lanes reach nothing.
 - A load of poison is a fault if the memory is from `torch.empty` and no kernel has written there.
 - Two programs that access an element without an atomic, one of them writing, are a race if nothing orders them
-  (`Order`). A store of the value that the element already has is no fault, because tiles may overlap.
+  (`AccessOrder`). A store of the value that the element already has is no fault, because tiles may overlap.
 - A store that changes an input of the call is a fault.
 """
 
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from grader.protocol import POISON_BYTE
 from grader.worker.errors import KernelFault, place_in
-from grader.worker.triton_cpu.memory import Memory
-from grader.worker.triton_cpu.order import Order
+from grader.worker.triton_cpu.memory import KnownMemory
+from grader.worker.triton_cpu.order import AccessOrder
 from grader.worker.triton_cpu.regions import Addresses, Given, LastAccess
 from grader.worker.triton_cpu.rounding import to_bits
 
@@ -35,7 +35,7 @@ Mask = NDArray[np.bool_]
 Read = Callable[[Addresses, int], NDArray[Any]]
 
 
-class Lanes(NamedTuple):
+class UnmaskedLanes(NamedTuple):
     """The lanes of an access that are not masked.
 
     Attributes:
@@ -63,10 +63,10 @@ class Checker:
     on.
     """
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: KnownMemory) -> None:
         self.fault: KernelFault | None = None
         self._memory = memory
-        self._order = Order()
+        self._order = AccessOrder()
         self._kernel, self._axes = "the kernel", 1
         self._program: tuple[int, ...] = ()
         self._is_own: dict[CodeType, bool] = {}
@@ -76,7 +76,7 @@ class Checker:
         self._axes = max((axis + 1 for axis, programs in enumerate(grid) if programs > 1), default=1)
         self._order.begin_launch()
 
-    def reach(self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str) -> Lanes | None:
+    def reach(self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str) -> UnmaskedLanes | None:
         """The lanes of an access before it is made; None if all are masked. Raises KernelFault if a lane is out of
         bounds.
 
@@ -106,9 +106,9 @@ class Checker:
             address = int(addresses[np.argmax(outside)])
             hint = ": consistent with a missing or wrong mask" if address >= region.start else ""
             self._raise("out of bounds", f"{verb} {given.place(address, width)}, in {self._line()}{hint}")
-        return Lanes(given, addresses, width, chosen)
+        return UnmaskedLanes(given, addresses, width, chosen)
 
-    def loaded(self, lanes: Lanes, values: NDArray[Any], is_volatile: bool) -> None:
+    def loaded(self, lanes: UnmaskedLanes, values: NDArray[Any], is_volatile: bool) -> None:
         """Check a load after it is made. Raises KernelFault.
 
         Args:
@@ -127,7 +127,7 @@ class Checker:
         if unread.any():
             region.reads.put(places[unread], self._order.note(*self._where()))
 
-    def stores(self, lanes: Lanes, values: NDArray[Any], read: Read) -> None:
+    def stores(self, lanes: UnmaskedLanes, values: NDArray[Any], read: Read) -> None:
         """Check a store before it is made. `read` returns the bits at addresses now. Raises KernelFault."""
         region = lanes.given.region
 
@@ -143,7 +143,7 @@ class Checker:
             self._check_order(lanes, places, "writes", earlier, changed)
             region.writes.put(places, self._order.note(*self._where()))
 
-    def updates(self, lanes: Lanes) -> None:
+    def updates(self, lanes: UnmaskedLanes) -> None:
         """Check an atomic before it is made. Raises KernelFault."""
         region = lanes.given.region
         if region.is_input:
@@ -151,7 +151,7 @@ class Checker:
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
             self._check_order(lanes, places, "updates", {"writes": region.writes, "reads": region.reads})
 
-    def updated(self, lanes: Lanes, values: NDArray[Any]) -> None:
+    def updated(self, lanes: UnmaskedLanes, values: NDArray[Any]) -> None:
         """Check an atomic after it is made, by the values that it found. Raises KernelFault."""
         region = lanes.given.region
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
@@ -161,7 +161,7 @@ class Checker:
 
     def _check_order(
         self,
-        lanes: Lanes,
+        lanes: UnmaskedLanes,
         places: NDArray[np.int64],
         verb: str,
         earlier: dict[str, LastAccess],
@@ -191,7 +191,7 @@ class Checker:
                 f"{_line_of(other.code, other.line)}: nothing orders the two, and a GPU runs programs in any order",
             )
 
-    def _check_written(self, lanes: Lanes, places: NDArray[np.int64], values: NDArray[Any]) -> None:
+    def _check_written(self, lanes: UnmaskedLanes, places: NDArray[np.int64], values: NDArray[Any]) -> None:
         region = lanes.given.region
         if not region.is_empty or (lanes.width < POISONED_BYTES and region.is_touched):
             return
@@ -205,13 +205,13 @@ class Checker:
                 "the numbers that torch.empty leaves are arbitrary",
             )
 
-    def _changes_input(self, lanes: Lanes, lane: int) -> NoReturn:
+    def _changes_input(self, lanes: UnmaskedLanes, lane: int) -> NoReturn:
         self._raise(
             "changed input",
             f"changes {self._place(lanes, lane)} in {self._line()}, memory of an input: the function must leave its inputs as they are",
         )
 
-    def _place(self, lanes: Lanes, lane: int) -> str:
+    def _place(self, lanes: UnmaskedLanes, lane: int) -> str:
         return lanes.given.place(int(lanes.addresses[lane]), lanes.width)
 
     def _raise(self, kind: str, words: str) -> NoReturn:

@@ -17,10 +17,10 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
 
 from grader.worker.triton_cpu.checker import UNSIGNED, Checker
-from grader.worker.triton_cpu.memory import Memory
+from grader.worker.triton_cpu.memory import KnownMemory
 from grader.worker.triton_cpu.regions import Given
 
-memory = Memory()
+memory = KnownMemory()
 checker = Checker(memory)
 
 

@@ -17,7 +17,7 @@ EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "ne
 ANYWHERE = 1 << 63
 
 
-class Memory:
+class KnownMemory:
     """The known regions of memory in a call. One instance for the process, like the interpreter.
 
     Attributes:

@@ -24,7 +24,7 @@ class Access(NamedTuple):
     line: int
 
 
-class Order:
+class AccessOrder:
     """Numbers the accesses from 1 on over all launches. Numbers of earlier launches may remain in arrays and do not
     count.
 

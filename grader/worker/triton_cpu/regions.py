@@ -15,7 +15,7 @@ Addresses = NDArray[np.uint64]
 
 
 class LastAccess:
-    """The last access of one kind to each element of a region, by its number (see `Order`); `last` is the highest
+    """The last access of one kind to each element of a region, by its number (see `AccessOrder`); `last` is the highest
     number.
     """
 

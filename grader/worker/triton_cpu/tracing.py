@@ -25,7 +25,7 @@ from grader.protocol import TracedAccess, TracedDot, TracedLaunch, TracedTensor
 from grader.worker.errors import name_in
 from grader.worker.traffic import Traffic, distinct_bytes
 from grader.worker.triton_cpu import checking
-from grader.worker.triton_cpu.checker import Checker, Lanes, Mask
+from grader.worker.triton_cpu.checker import Checker, Mask, UnmaskedLanes
 from grader.worker.triton_cpu.regions import Addresses, Region, allocation
 
 MAX_PROGRAMS = 16  # of a launch
@@ -138,7 +138,7 @@ class Tracer(Checker):
         finally:
             GridExecutor.__call__, InterpreterBuilder.create_dot = execute, dot
 
-    def reach(self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str) -> Lanes | None:
+    def reach(self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str) -> UnmaskedLanes | None:
         """Record an access. Returns None, so that nobody checks it further. Arguments are as in `Checker.reach`."""
         if process_time() > self._program_ends:
             raise _Stopped
