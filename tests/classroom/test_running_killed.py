@@ -37,7 +37,7 @@ from grader.classroom.folder import RunFolder
 from grader.classroom.grading import grader_run
 from grader.classroom.running import Options, grade_class
 from grader.console import console
-from grader.nvidia import Gpu
+from grader.nvidia import ListedGpu
 
 folder, notes = RunFolder(Path(sys.argv[1])), Path(sys.argv[2])
 run = grader_run(folder.run(), course_of(folder.run()))
@@ -50,7 +50,7 @@ def command(handin, output, gpu, waits):
     words = ["/bin/sh", script, handin, output, "cpu", notes, *["waits"] * waits]
     return run(handin, output, None, waits) if is_real else words
 
-gpus = [Gpu("GPU-1", ""), Gpu("GPU-2", "")]
+gpus = [ListedGpu("GPU-1", ""), ListedGpu("GPU-2", "")]
 options = Options(limit_s=float(sys.argv[3]), command=command, found=lambda: gpus, locks=notes)
 sys.exit(not grade_class(folder, console, options))
 """
