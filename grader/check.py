@@ -224,11 +224,11 @@ def check_and_watch(
         return set(files.values()) if None in names else {name for name in names if name}
 
     def next_saved() -> set[Path]:
-        if not watcher.pending():
+        if not saves.pending():
             waiting()
-        return watcher.wait()
+        return saves.wait()
 
-    with SavedFiles(request.submission) as watcher:
+    with SavedFiles(request.submission) as saves:
         while True:
             try:
                 with open_grading(request.place) as grading:
@@ -237,7 +237,7 @@ def check_and_watch(
                         todo = concerned()
                     looks = [one for one in look(request) if one.assignment.name in todo]
                     with new_view(looks, saved) as view:
-                        check(request, view, looks, grading, outdated=watcher.pending)
+                        check(request, view, looks, grading, outdated=saves.pending)
                     todo = set()
             except Saved:
                 pass

@@ -1,4 +1,6 @@
-"""Threads of a judge import nothing and log nothing while lanes run: pytest, or another thread, may be looking at modules and loggers."""
+"""Threads of a judge import nothing and log nothing while lanes run: pytest, or another thread, may be looking at modules and loggers.
+A judge changes nothing in the C library's environment, which CUDA's libraries read in other threads.
+"""
 
 from __future__ import annotations
 

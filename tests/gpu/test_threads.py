@@ -1,4 +1,6 @@
-"""Threads of a judge import nothing and log nothing while lanes run, on a GPU: with all assignments, baselines and the reference."""
+"""Threads of a judge import nothing and log nothing while lanes run, and the C library's environment stays as it is, on a GPU: with
+all assignments, baselines and the reference.
+"""
 
 from __future__ import annotations
 
