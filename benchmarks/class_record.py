@@ -176,7 +176,8 @@ def page(record: dict[str, Any]) -> str:
     return (
         f"""# A class on {gpus} GPUs
 
-Made by `python -m benchmarks.class_record` on {gpus} × {record["gpu"]} of one machine with {record["cores"]} cores.
+Made by `python -m benchmarks.class_record --count {len(seconds)} --one {len(alone)}` on {gpus} × {record["gpu"]} of one machine
+with {record["cores"]} cores.
 {len(seconds)} hand-ins, right, wrong, broken and hostile by turns, were graded on all GPUs at once, in
 {statistics.mean(seconds):.0f} s each; then {len(alone)} of them again on one GPU with nothing beside it.
 {ahead} before the one before had ended. Compared are those that were graded both ways:
