@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 from grader.cli import app
 from grader.report.json_file import write_report
 from grader.report.model import Report
+from tests.report.building import make_case, make_part, make_report
 from tests.report.test_page import Parsed
 
 Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path, make_case: Any, make_part: Any, make_report: Any) -> Write:
+def write(tmp_path: Path) -> Write:
     """Writes the report of a submission to a folder below `class`."""
 
     def write(folder: str, submission: str = "", **fields: Any) -> Path:

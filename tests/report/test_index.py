@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -20,37 +19,32 @@ from grader.report.index import (
     points_plot,
     summary,
 )
-from grader.report.model import CaseResult, GroupResult, Points, Report
+from grader.report.model import CaseResult, GroupResult, Points
+from tests.report.building import make_case, make_part, make_report
 from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed, sample
 from tests.support.validator import mistakes, needs_tidy
 
-MakeCase, MakeReport = Callable[..., CaseResult], Callable[..., Report]
 MOST_BYTES = 1_000_000
 
 
-@pytest.fixture
-def make(make_case: MakeCase, make_part: Callable[..., Any], make_report: MakeReport) -> Callable[..., IndexedReport]:
+def make(
+    name: str, *outcomes: Any, points: tuple[float, float, float] = (4, 4, 4), sure: Any = "passed", **fields: Any
+) -> IndexedReport:
     """A submission whose part has a group "Any size" with these outcomes, and a group "Sure" with `sure`."""
-
-    def make(
-        name: str, *outcomes: Any, points: tuple[float, float, float] = (4, 4, 4), sure: Any = "passed", **fields: Any
-    ) -> IndexedReport:
-        cases = [one if isinstance(one, CaseResult) else make_case(f"n-{at}", one) for at, one in enumerate(outcomes)]
-        earned, graded, possible = points
-        whole = Points(earned=earned, graded=graded, possible=possible)
-        part = make_part(*cases, points=whole, speed=Points(earned=0, graded=0, possible=0))
-        nothing = Points(earned=0, graded=0, possible=0)
-        group = GroupResult(name="sure", title="Sure", points=nothing, cases=(make_case("sure", sure),))
-        part = part.model_copy(update={"groups": (*part.groups, group)})
-        return summary(make_report(part, **fields), name, quote(f"{name}/report.html"))
-
-    return make
+    cases = [one if isinstance(one, CaseResult) else make_case(f"n-{at}", one) for at, one in enumerate(outcomes)]
+    earned, graded, possible = points
+    whole = Points(earned=earned, graded=graded, possible=possible)
+    part = make_part(*cases, points=whole, speed=Points(earned=0, graded=0, possible=0))
+    nothing = Points(earned=0, graded=0, possible=0)
+    group = GroupResult(name="sure", title="Sure", points=nothing, cases=(make_case("sure", sure),))
+    part = part.model_copy(update={"groups": (*part.groups, group)})
+    return summary(make_report(part, **fields), name, quote(f"{name}/report.html"))
 
 
 # Points ---------------------------------------------------------------------------------------------------------------
 
 
-def test_open_points_are_never_zeros(make: Any) -> None:
+def test_open_points_are_never_zeros() -> None:
     plot = points_plot(
         [
             make("a", "passed", points=(100, 100, 100)),
@@ -74,7 +68,7 @@ def test_open_points_are_never_zeros(make: Any) -> None:
     assert bars == ["bar", "bar so-far", "bar"]
 
 
-def test_bars_are_as_high_as_their_counts(make: Any) -> None:
+def test_bars_are_as_high_as_their_counts() -> None:
     plot = points_plot([make(str(at), "passed", points=(at % 3, 2, 2)) for at in range(30)])
     assert plot is not None
     heights = [float(str(mark.attributes["height"])) for mark in plot.marks if mark.tag == "rect"]
@@ -83,7 +77,7 @@ def test_bars_are_as_high_as_their_counts(make: Any) -> None:
     assert points_plot([make("a", "skipped", points=(0, 0, 10))]) is None
 
 
-def test_marks_say_what_is_open(make: Any) -> None:
+def test_marks_say_what_is_open() -> None:
     text = Parsed(index([make("a", "passed", points=(3, 4, 10)), make("b", "skipped", points=(0, 0, 10))])).text
     assert "3/4 + 6 open" in text
     assert "b 10 open10 open" in text
@@ -94,7 +88,7 @@ def test_marks_say_what_is_open(make: Any) -> None:
 # Groups, causes -------------------------------------------------------------------------------------------------------
 
 
-def test_groups_are_counted_among_answers_that_pass_something(make: Any) -> None:
+def test_groups_are_counted_among_answers_that_pass_something() -> None:
     plot = groups_plot(
         [
             make("a", "passed", "failed"),
@@ -116,7 +110,7 @@ def test_groups_are_counted_among_answers_that_pass_something(make: Any) -> None
     assert not any("Sure" in text for text in texts)
 
 
-def test_a_cause_counts_once_for_each_submission_that_has_it(make: Any, make_case: MakeCase) -> None:
+def test_a_cause_counts_once_for_each_submission_that_has_it() -> None:
     def wrong(rows: int, **fields: Any) -> CaseResult:
         said = f"rows from {rows} on are wrong: consistent with a missing mask of {rows}"
         return make_case(f"n-{rows}", "failed", message="y is wrong", diagnosis=(said,), **fields)
@@ -134,14 +128,14 @@ def test_a_cause_counts_once_for_each_submission_that_has_it(make: Any, make_cas
     ]
 
 
-def test_missing_answers_come_after_every_mistake(make: Any, make_case: MakeCase) -> None:
+def test_missing_answers_come_after_every_mistake() -> None:
     missing = make_case("n-1", "not_implemented", message="there is no softmax.py")
     wrong = make_case("n-1", "failed", message="ValueError: a shape")
     found = common_causes([make("a", missing), make("b", missing), make("c", wrong)])
     assert [(one.seen.words, one.count) for one in found] == [("ValueError: a shape", 1), ("there is no softmax.py", 2)]
 
 
-def test_what_a_student_wrote_takes_a_few_lines_among_the_causes(make: Any, make_case: MakeCase) -> None:
+def test_what_a_student_wrote_takes_a_few_lines_among_the_causes() -> None:
     for words in ("ValueError: a\n" + "b\n" * 2000, "ValueError: a b " + "M" * 4000):
         (found,) = common_causes([make("a", make_case("x", "failed", message=words))])
         assert found.seen.words.startswith("ValueError: a b ")
@@ -150,13 +144,13 @@ def test_what_a_student_wrote_takes_a_few_lines_among_the_causes(make: Any, make
         assert found.seen.words.splitlines() == [found.seen.words]
 
 
-def test_of_a_wrong_element_without_a_cause_the_output_is_named(make: Any, make_case: MakeCase) -> None:
+def test_of_a_wrong_element_without_a_cause_the_output_is_named() -> None:
     said = "y[{}, 599] is the first wrong element: expected 4e-07, got 5e-06; 5 of 20000 elements (0.025%) are wrong"
     found = common_causes([make(str(at), make_case("x", "failed", message=said.format(at))) for at in range(2)])
     assert [(one.count, one.seen.words) for one in found] == [(2, "y is wrong, in a way that has no name")]
 
 
-def test_a_redacted_index_has_only_what_is_nobodys_own(make: Any, make_case: MakeCase) -> None:
+def test_a_redacted_index_has_only_what_is_nobodys_own() -> None:
     spoken = make_case("x", "failed", message="ValueError: consistent with bob's secret")
     judged = make_case("y", "failed", diagnosis=("rows 3-4: consistent with a missing mask",))
     every = [
@@ -179,14 +173,14 @@ def test_a_redacted_index_has_only_what_is_nobodys_own(make: Any, make_case: Mak
     assert Parsed(shown).all("a") == []
 
 
-def test_a_machines_fault_is_nobodys_cause(make: Any) -> None:
+def test_a_machines_fault_is_nobodys_cause() -> None:
     assert common_causes([make("a", "passed", "infra_error")]) == []
 
 
 # Faults ---------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_submissions_fault_is_told(make: Any, make_report: MakeReport) -> None:
+def test_what_is_no_submissions_fault_is_told() -> None:
     usual = [make(f"s{at}", "passed", fingerprint="aa") for at in range(20)]
     at = make_report().environment
     odd = [
@@ -218,7 +212,7 @@ def test_what_is_no_submissions_fault_is_told(make: Any, make_report: MakeReport
 
 
 @pytest.fixture
-def worst(make: Any, make_case: MakeCase) -> list[IndexedReport]:
+def worst() -> list[IndexedReport]:
     """300 submissions with the longest names and messages there are."""
     return [
         make(
@@ -245,7 +239,7 @@ def test_hostile_names_and_messages_stay_words_on_a_page_of_bounded_size(worst: 
 
 
 @pytest.mark.parametrize("number", [0, 1, 1e-300, 1e300])
-def test_any_numbers_make_an_index(make: Any, number: float) -> None:
+def test_any_numbers_make_an_index(number: float) -> None:
     odd = make("a", "passed", points=(number, number, 2 * number))
     text = index([odd, summary(sample("gpu"), "b", "b/report.html")])
     Parsed(text)
@@ -253,7 +247,7 @@ def test_any_numbers_make_an_index(make: Any, number: float) -> None:
 
 
 @needs_tidy
-def test_the_index_is_valid(worst: list[IndexedReport], make: Any) -> None:
+def test_the_index_is_valid(worst: list[IndexedReport]) -> None:
     for redact in (False, True):
         decided = [overridden(one, Override(7, HOSTILE)) for one in (IndexedReport("x", note="no report"), worst[0])]
         unread = IndexedReport("x", note="open: not read", faults=("y",))

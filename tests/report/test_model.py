@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from grader.report.model import (
     KernelResources,
     KernelTime,
     OutputError,
-    PartResult,
     Points,
     Report,
     SpeedCaseResult,
@@ -36,6 +34,7 @@ from grader.report.model import (
     json_schema,
 )
 from grader.runfolder import alone_in
+from tests.report.building import make_case, make_part, make_report
 
 INF = math.inf
 SCHEMA = Path(model.__file__).parent / "schema.json"
@@ -53,11 +52,9 @@ MAP = {
 }
 ERROR = {"output": "y", "worst_budget": 0.1, "rms_budget": 0.2, "pytorch_worst": 0.01, "pytorch_rms": 0.001}
 
-MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
-
 
 @pytest.fixture
-def rich_report(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> Report:
+def rich_report() -> Report:
     """A report that uses every field."""
     wrong = OutputError(**ERROR, worst=INF, rms=INF, reference_worst=0.02, reference_rms=0.002)
     cases = [
@@ -182,7 +179,7 @@ def test_a_submissions_words_have_no_addresses_of_reprs(place: str) -> None:
     assert "<function <lambda>>, <bound method A.f of <A object>> read 0x10 at 0x7f00" in told
 
 
-def test_a_grading_that_fails_tells_so_without_control_characters(make_report: MakeReport, make_part: MakePart) -> None:
+def test_a_grading_that_fails_tells_so_without_control_characters() -> None:
     """The last words of a worker that did not start are in it."""
     (words,) = make_report(make_part(), infra_errors=("a worker did not start\n\x1b[2J",)).infra_errors
     assert words == "a worker did not start\n\N{REPLACEMENT CHARACTER}[2J"

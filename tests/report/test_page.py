@@ -9,7 +9,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,8 @@ from grader.cli import app
 from grader.report.json_file import write_report
 from grader.report.model import (
     BandResult,
-    CaseResult,
     ErrorMap,
     OutputError,
-    PartResult,
     Report,
     SourceLines,
     SpeedResult,
@@ -34,10 +32,9 @@ from grader.report.page import MAX_LOG, TEMPLATES, page
 from grader.report.precision import error_map, of_budget
 from grader.report.races import roofline, rounds, speedups, timed_cases
 from tests.conftest import ROOT
+from tests.report.building import make_case, make_part, make_report
 from tests.report.test_speed import interval, measured, timed, took
 from tests.support.validator import mistakes, needs_tidy
-
-MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
 
 SAMPLES = {name: ROOT / "docs/sample" / name / "report.json" for name in ("cpu", "gpu")}
 MOST_BYTES = 300_000
@@ -117,7 +114,7 @@ MAP = ErrorMap(
 
 
 @pytest.fixture
-def full(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> Report:
+def full() -> Report:
     """A report with every kind of thing that a page shows."""
     error = OutputError(
         output="y", worst=math.inf, worst_budget=1e-5, rms=2e-6, rms_budget=1e-5, pytorch_worst=1e-7, pytorch_rms=1e-8
@@ -208,9 +205,7 @@ def test_a_report_of_before_there_were_pages_is_shown(name: str) -> None:
     assert len(parsed.all("svg")) > (10 if name == "gpu" else 0)
 
 
-def test_cases_that_fail_in_the_same_words_have_them_once(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_cases_that_fail_in_the_same_words_have_them_once() -> None:
     same = {"message": "SyntaxError: y", "traceback": "where " * 2000}
     cases = [make_case(f"n-{number}", "failed", **same) for number in range(40)]
     text = page(make_report(make_part(*cases)))
@@ -218,9 +213,7 @@ def test_cases_that_fail_in_the_same_words_have_them_once(
     assert all(case.title in Parsed(text).text for case in cases)
 
 
-def test_cases_that_all_end_alike_are_called_every_case(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_cases_that_all_end_alike_are_called_every_case() -> None:
     """As on a terminal; a file that is not there is not told of its first case."""
     words = "there is no softmax.py in the submission"
     absent = [make_case(name, "not_implemented", message=words, tries=f"tries {name}") for name in ("n-0", "n-1")]
@@ -233,7 +226,7 @@ def test_cases_that_all_end_alike_are_called_every_case(
     assert "every case" not in page(make_report(make_part(*absent, make_case())))
 
 
-def test_a_long_log_is_cut(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
+def test_a_long_log_is_cut() -> None:
     text = page(make_report(make_part(make_case()), log="x" * 100_000))
     assert "x" * MAX_LOG in text
     assert "x" * (MAX_LOG + 1) not in text

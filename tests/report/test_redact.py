@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from grader.report.model import ContainerLimits, Isolation, Report, SourceLines
 from grader.report.page import page
 from grader.report.redact import FAULT, PATH, UNSEEN_LOG, redacted
+from tests.report.building import make_case, make_part, make_report
 
-MakeReport = Callable[..., Report]
 SECRETS = (
     "4711",
     "/home/ta",
@@ -28,7 +26,7 @@ SECRETS = (
 
 
 @pytest.fixture
-def report(make_case: Any, make_part: Any, make_report: MakeReport) -> Report:
+def report() -> Report:
     """A report with something that no student is to see, wherever such a thing can be."""
     where = "/home/ta/CS 149/alice"
     wrong = make_case(
@@ -142,7 +140,7 @@ def test_paths_keep_their_last_name(text: str, shown: str) -> None:
     assert PATH.sub("…/", text) == shown
 
 
-def test_words_that_take_long_to_search_do_not(make_case: Any, make_part: Any, make_report: MakeReport) -> None:
+def test_words_that_take_long_to_search_do_not() -> None:
     for evil in ("/a" * 100_000, "/" * 200_000, "~/" * 100_000, "C:\\" + "a\\" * 90_000):
         redacted(make_report(make_part(make_case("n", "failed", message="x")), log=evil[:200_000]))
 

@@ -13,13 +13,10 @@ from grader.job import Planned, PlannedPart, SpeedDone
 from grader.report.model import (
     NEEDS_GPU,
     BandResult,
-    CaseResult,
     ContenderTime,
     Interval,
     Isolation,
-    PartResult,
     Points,
-    Report,
     RoundRecord,
     SpeedCaseResult,
     SpeedMeasurement,
@@ -27,8 +24,7 @@ from grader.report.model import (
 )
 from grader.report.speed import speed_case
 from grader.report.terminal import Progress, print_report
-
-MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
+from tests.report.building import make_case, make_part, make_report
 
 NOTHING = Points(earned=0, graded=0, possible=6)
 BANDS = (
@@ -243,22 +239,17 @@ def test_control_characters_do_not_reach_the_terminal(place: str, control: str) 
 # In the whole report --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def report_with(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> Callable[..., str]:
+def report_with(*cases: SpeedCaseResult, outcome: Any = "passed", **fields: Any) -> str:
     """The text of a report whose one part has these speed cases."""
-
-    def render(*cases: SpeedCaseResult, outcome: Any = "passed", **fields: Any) -> str:
-        points = Points.total(case.points for case in cases) if cases else NOTHING
-        part = make_part(make_case("n-1"), make_case("n-2", outcome))
-        part = part.model_copy(update={"speed": SpeedResult(points=points, cases=cases)})
-        out = io.StringIO()
-        print_report(make_report(part, **fields), Console(file=out, width=200, highlight=False))
-        return "\n".join(line.strip("│╭╮╰╯─ ") for line in out.getvalue().splitlines())
-
-    return render
+    points = Points.total(case.points for case in cases) if cases else NOTHING
+    part = make_part(make_case("n-1"), make_case("n-2", outcome))
+    part = part.model_copy(update={"speed": SpeedResult(points=points, cases=cases)})
+    out = io.StringIO()
+    print_report(make_report(part, **fields), Console(file=out, width=200, highlight=False))
+    return "\n".join(line.strip("│╭╮╰╯─ ") for line in out.getvalue().splitlines())
 
 
-def test_a_part_shows_its_speed_beside_its_correctness(report_with: Callable[..., str]) -> None:
+def test_a_part_shows_its_speed_beside_its_correctness() -> None:
     text = report_with(timed())
     assert "correctness 4/4   speed 3.5/6" in text
     assert "✓ speed: wide  shape 4096 × 16384" in text
@@ -267,20 +258,20 @@ def test_a_part_shows_its_speed_beside_its_correctness(report_with: Callable[...
     assert "points of speed" not in text
 
 
-def test_speed_that_was_not_asked_for_is_not_lost(report_with: Callable[..., str]) -> None:
+def test_speed_that_was_not_asked_for_is_not_lost() -> None:
     text = report_with()
     assert "6 points of speed are not graded (speed was not asked for); they are not lost" in text
     assert "Score  4 of 4 points graded in this run  (of 10 in all)" in text
 
 
-def test_without_a_gpu_one_line_says_so(report_with: Callable[..., str]) -> None:
+def test_without_a_gpu_one_line_says_so() -> None:
     skipped = [timed("skipped", name=name, message=NEEDS_GPU, points=NOTHING) for name in ("wide", "narrow")]
     text = report_with(*skipped)
     assert f"12 points of speed are not graded ({NEEDS_GPU}); they are not lost" in text
     assert text.count(NEEDS_GPU) == 1
 
 
-def test_each_reason_that_speed_was_not_timed_for_is_told_once(report_with: Callable[..., str]) -> None:
+def test_each_reason_that_speed_was_not_timed_for_is_told_once() -> None:
     text = report_with(
         timed(),
         timed("skipped", name="long", message="needs 36 GiB of GPU memory, 7 GiB are free", points=NOTHING),
@@ -296,7 +287,7 @@ def test_each_reason_that_speed_was_not_timed_for_is_told_once(report_with: Call
     assert "speed: long" not in text
 
 
-def test_speed_that_failed_is_lost_and_not_called_ungraded(report_with: Callable[..., str]) -> None:
+def test_speed_that_failed_is_lost_and_not_called_ungraded() -> None:
     text = report_with(timed("failed", message="y[7] is wrong"))
     assert "correctness 4/4   speed 0/6" in text
     assert "✗ speed: wide  shape 4096 × 16384  failed" in text
@@ -304,25 +295,25 @@ def test_speed_that_failed_is_lost_and_not_called_ungraded(report_with: Callable
     assert "points of speed" not in text
 
 
-def test_a_case_whose_bands_are_worth_nothing_is_no_reason(report_with: Callable[..., str]) -> None:
+def test_a_case_whose_bands_are_worth_nothing_is_no_reason() -> None:
     free = timed(name="fun", points=Points(earned=0, graded=0, possible=0))
     text = report_with(free, timed("skipped", message=NEEDS_GPU, points=NOTHING))
     assert f"6 points of speed are not graded ({NEEDS_GPU}); they are not lost" in text
 
 
-def test_an_incomplete_report_says_so(report_with: Callable[..., str]) -> None:
+def test_an_incomplete_report_says_so() -> None:
     words = "incomplete: the run was interrupted before everything was graded"
     assert words in report_with(timed(), incomplete=True)
     assert words not in report_with(timed())
 
 
-def test_a_quick_look_says_what_a_full_run_adds(report_with: Callable[..., str]) -> None:
+def test_a_quick_look_says_what_a_full_run_adds() -> None:
     words = "a quick look: a full run tries more and larger cases, and times more rounds"
     assert words in report_with(timed(), effort="quick")
     assert words not in report_with(timed())
 
 
-def test_a_fault_that_is_told_over_several_lines_stays_inert_in_the_summary(report_with: Callable[..., str]) -> None:
+def test_a_fault_that_is_told_over_several_lines_stays_inert_in_the_summary() -> None:
     text = report_with(timed("infra_error", message="the baseline failed [/]\x1b[2J", points=NOTHING))
     assert (
         "6 points of speed are not graded (the baseline failed [/]\N{REPLACEMENT CHARACTER}[2J); they are not lost"

@@ -20,7 +20,6 @@ from grader.report.model import (
     Isolation,
     KernelResources,
     KernelTime,
-    PartResult,
     Points,
     Report,
     SubmissionInfo,
@@ -36,9 +35,8 @@ from grader.report.terminal import (
     print_report,
 )
 from grader.verdict.prints import LOG_LINES
+from tests.report.building import make_case, make_part, make_report
 from tests.verdict.test_causes import a_map
-
-MakeCase, MakePart, MakeReport = Callable[..., CaseResult], Callable[..., PartResult], Callable[..., Report]
 
 LOST = Points(earned=0, graded=4, possible=4)
 
@@ -61,9 +59,7 @@ def lines(text: str) -> list[str]:
 # What a student needs -------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_told_with_everything_that_helps(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_a_failure_is_told_with_everything_that_helps() -> None:
     failed = make_case(
         "n-1025",
         "failed",
@@ -102,7 +98,7 @@ def test_a_failure_is_told_with_everything_that_helps(
     assert places == sorted(places)
 
 
-def test_a_perfect_report_shows_no_complaint(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
+def test_a_perfect_report_shows_no_complaint() -> None:
     text = shown(make_report(make_part(make_case("n-1"), make_case("n-2")), log="[import] hello"))
     assert "Score  4 of 4 points" in text
     assert "✗" not in text
@@ -112,9 +108,7 @@ def test_a_perfect_report_shows_no_complaint(make_case: MakeCase, make_part: Mak
     assert "could not be graded" not in text
 
 
-def test_whose_kernels_took_the_gpus_time_is_told(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_whose_kernels_took_the_gpus_time_is_told() -> None:
     named = [
         ("softmax_kernel", True, 0.7),
         ("at::native::a", False, 0.2),
@@ -132,9 +126,7 @@ def test_whose_kernels_took_the_gpus_time_is_told(
     assert text.count("of the GPU's time") == 1
 
 
-def test_points_that_could_not_be_graded_are_said_not_to_be_lost(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_points_that_could_not_be_graded_are_said_not_to_be_lost() -> None:
     part = make_part(
         make_case("n-1", "skipped", message="needs a GPU: many rows"),
         make_case("n-2", "skipped", message="needs a GPU: long rows"),
@@ -148,9 +140,7 @@ def test_points_that_could_not_be_graded_are_said_not_to_be_lost(
     assert "✗" not in text
 
 
-def test_a_provisional_group_says_that_cases_are_missing(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_a_provisional_group_says_that_cases_are_missing() -> None:
     for message, words in (
         ("needs a GPU: long rows", "some cases need a GPU"),
         ("left out by --quick: long rows, needs a GPU: long rows", "some cases need a GPU"),
@@ -161,7 +151,7 @@ def test_a_provisional_group_says_that_cases_are_missing(
     assert "some cases" not in shown(make_report(make_part(make_case("n-1"))))
 
 
-def test_cases_that_fail_alike_are_told_once(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
+def test_cases_that_fail_alike_are_told_once() -> None:
     same = [make_case(name, "crashed", message="segmentation fault") for name in ("n-1", "n-2")]
     part = make_part(*same, make_case("n-3"), make_case("n-4", "failed", message="y[0] is wrong"), points=LOST)
     text = shown(make_report(part))
@@ -170,9 +160,7 @@ def test_cases_that_fail_alike_are_told_once(make_case: MakeCase, make_part: Mak
     assert "✗ n-4  failed" in text
 
 
-def test_where_every_case_ends_alike_it_is_said_once(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_where_every_case_ends_alike_it_is_said_once() -> None:
     for outcome, skipped in (("not_implemented", 0), ("build_failed", 1), ("skipped", 0)):
         cases = [make_case(f"n-{number}", outcome, message="the stub") for number in range(3)]
         cases += [make_case(f"gpu-{number}", "skipped", message="needs a GPU") for number in range(skipped)]
@@ -182,9 +170,7 @@ def test_where_every_case_ends_alike_it_is_said_once(
         assert "n-1" not in text
 
 
-def test_many_failures_are_cut_but_all_are_named(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_many_failures_are_cut_but_all_are_named() -> None:
     most = DETAILS[0].causes
     cases = [
         make_case(f"case-{number}", "failed", message=f"mistake {'abcdefg'[number]}") for number in range(most + 3)
@@ -201,7 +187,7 @@ MASK = "only row {} of 1000 is wrong, what is left after full blocks of 64: cons
 MAP = a_map("......", "......", "....uu", rows=1000, cell_rows=400)
 
 
-def many_failures(make_case: MakeCase) -> list[CaseResult]:
+def many_failures() -> list[CaseResult]:
     """Cases with two causes and a crash, each with much to say."""
     first = {
         "message": "y[7] is the first wrong element: expected 1, got 2; 3 of 9 elements (33.3%) are wrong",
@@ -224,10 +210,8 @@ def many_failures(make_case: MakeCase) -> list[CaseResult]:
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_whatever_goes_wrong_has_room_on_one_screen(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, width: int, parts: int
-) -> None:
-    cases = many_failures(make_case)
+def test_whatever_goes_wrong_has_room_on_one_screen(width: int, parts: int) -> None:
+    cases = many_failures()
     reasons = [make_case(f"gpu-{number}", "skipped", message=f"needs a GPU: reason {number}") for number in range(9)]
     part = make_part(*cases, *reasons, points=LOST)
     log = "\n".join(f"[n-{number}] printed {letter}" for number in range(30) for letter in "abcdef")
@@ -255,9 +239,7 @@ ENDLESS = {
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("fields", ENDLESS.values(), ids=ENDLESS)
-def test_words_without_end_have_room_on_one_screen(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, fields: dict[str, str], count: int, width: int
-) -> None:
+def test_words_without_end_have_room_on_one_screen(fields: dict[str, str], count: int, width: int) -> None:
     cases = [make_case(f"n-{number}", "failed", **fields) for number in range(count)]
     report = make_report(make_part(*cases, points=LOST))
     text = shown(report, width=width)
@@ -269,7 +251,7 @@ def test_words_without_end_have_room_on_one_screen(
         assert all(everything.count(letter) >= words.count(letter) for letter in "Mz")
 
 
-def test_a_check_cuts_words_without_end(make_case: MakeCase) -> None:
+def test_a_check_cuts_words_without_end() -> None:
     out = io.StringIO()
     with CheckView(Console(file=out, width=80)) as view:
         for event in events_of(make_case("n-1", "failed", message="M" * 4000, traceback="z" * 12000)):
@@ -278,10 +260,8 @@ def test_a_check_cuts_words_without_end(make_case: MakeCase) -> None:
     assert "2000 more characters" in out.getvalue()
 
 
-def test_everything_is_told_where_it_is_asked_for(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
-    cases = many_failures(make_case)
+def test_everything_is_told_where_it_is_asked_for() -> None:
+    cases = many_failures()
     log = "\n".join(f"[n-{number}] printed {number}" for number in range(30))
     text = " ".join(lines(shown(make_report(make_part(*cases, points=LOST), log=log), verbose=True, width=80)))
     for case in cases:
@@ -291,9 +271,7 @@ def test_everything_is_told_where_it_is_asked_for(
     assert "report.json" not in text
 
 
-def test_the_cause_of_most_cases_comes_first_with_one_example(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_the_cause_of_most_cases_comes_first_with_one_example() -> None:
     few = [make_case(name, "failed", message="x: consistent with tea") for name in ("a", "b")]
     many = [make_case(f"n-{number}", "failed", diagnosis=(MASK.format(number),)) for number in range(3)]
     text = shown(make_report(make_part(*few, *many, points=LOST)))
@@ -304,7 +282,7 @@ def test_the_cause_of_most_cases_comes_first_with_one_example(
     assert "or --verbose" not in shown(make_report(make_part(few[0], make_case(), points=LOST)))
 
 
-def test_a_sentence_that_two_outputs_have_is_told_once_where_room_is_scarce(make_case: MakeCase) -> None:
+def test_a_sentence_that_two_outputs_have_is_told_once_where_room_is_scarce() -> None:
     where = "only rows 64 to 99 are wrong"
     failed = make_case("n", "failed", diagnosis=(MASK.format(3), where, "dv[0] is the first wrong element", where))
     for sentences, times in ((1, 1), (2, 1), (EVERYTHING, 2)):
@@ -313,9 +291,7 @@ def test_a_sentence_that_two_outputs_have_is_told_once_where_room_is_scarce(make
         assert out.getvalue().count(where) == times, sentences
 
 
-def test_a_cause_of_an_earlier_part_is_not_told_again(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_a_cause_of_an_earlier_part_is_not_told_again() -> None:
     parts = [
         make_part(
             *(make_case(f"{name}-{number}", "failed", diagnosis=(MASK.format(number),)) for number in range(3)),
@@ -328,9 +304,7 @@ def test_a_cause_of_an_earlier_part_is_not_told_again(
     assert "✗ m-0, m-1, m-2: the same cause as above" in text
 
 
-def test_the_map_of_the_first_mistake_of_a_part_is_drawn(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_the_map_of_the_first_mistake_of_a_part_is_drawn() -> None:
     cases = [make_case(name, "failed", message=f"{name} is wrong", map=MAP) for name in ("first", "second")]
     text = shown(make_report(make_part(*cases, points=LOST)))
     assert text.count("y, 1000 rows × 6 columns; a cell is 400 × 1 elements") == 1
@@ -339,7 +313,7 @@ def test_the_map_of_the_first_mistake_of_a_part_is_drawn(
     assert "a cell is" not in shown(make_report(make_part(uniform, points=LOST)))
 
 
-def test_a_check_draws_the_map_of_the_mistake(make_case: MakeCase) -> None:
+def test_a_check_draws_the_map_of_the_mistake() -> None:
     out = io.StringIO()
     view = CheckView(Console(file=out, width=80))
     for event in events_of(make_case("n-1", "failed", message="y[800] is wrong", diagnosis=("why",), map=MAP)):
@@ -348,7 +322,7 @@ def test_a_check_draws_the_map_of_the_mistake(make_case: MakeCase) -> None:
     assert text.index("y[800] is wrong") < text.index("a cell is 400 × 1 elements") < text.index("why")
 
 
-def test_a_long_log_shows_its_beginning(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
+def test_a_long_log_shows_its_beginning() -> None:
     part = make_part(make_case("n-1"), make_case("n-2", "crashed"), points=LOST)
     log = "\n".join(["[n-1] " + "x" * 5000, *(f"[n-1] <{number}>" for number in range(30))])
     text = shown(make_report(part, log=log))
@@ -358,9 +332,7 @@ def test_a_long_log_shows_its_beginning(make_case: MakeCase, make_part: MakePart
     assert text.count("x") < 400
 
 
-def test_what_was_printed_in_wrong_cases_is_shown_and_others_words_once(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_what_was_printed_in_wrong_cases_is_shown_and_others_words_once() -> None:
     part = make_part(make_case("n-1"), make_case("n-2", "failed"), make_case("n-3", "failed"), points=LOST)
     report = make_report(part, log="[n-1] right\n[n-2] m = 3\n[n-3] m = 4")
     (result,) = report.assignments
@@ -382,9 +354,7 @@ def hinted(report: Report) -> Report:
     return report.model_copy(update={"assignments": (one.model_copy(update={"hints": (HINT,)}),)})
 
 
-def test_hints_of_a_right_kernel_stand_below_its_cases(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_hints_of_a_right_kernel_stand_below_its_cases() -> None:
     found = lines(shown(hinted(make_report(make_part(make_case())))))
     assert f"hint: {HINT}" in found
 
@@ -410,9 +380,6 @@ def events_of(result: CaseResult, file: str = "softmax.py") -> list[Event]:
     ],
 )
 def test_a_check_names_the_seed_where_inputs_matter_and_the_gpu_where_a_file_is_right(
-    make_case: MakeCase,
-    make_part: MakePart,
-    make_report: MakeReport,
     outcome: str,
     time_s: float,
     seed: bool,
@@ -430,9 +397,7 @@ def test_a_check_names_the_seed_where_inputs_matter_and_the_gpu_where_a_file_is_
 
 
 @pytest.mark.parametrize(("width", "marked"), [(100, True), (60, False)])
-def test_marks_below_a_line_are_there_where_the_line_has_one_row(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, width: int, marked: bool
-) -> None:
+def test_marks_below_a_line_are_there_where_the_line_has_one_row(width: int, marked: bool) -> None:
     source = "    x = tl.load(x_ptr + row * x_row_stride + cols * x_col_stride)"
     traceback = f'  File "softmax.py", line 7, in softmax_kernel\n{source}\n        ^^^^^^^~~~\n'
     case = make_case("n-1", "failed", traceback=traceback)
@@ -446,18 +411,14 @@ def test_marks_below_a_line_are_there_where_the_line_has_one_row(
 
 
 @pytest.mark.parametrize("outcome", ["passed", "failed"])
-def test_prints_of_a_right_file_are_to_be_taken_out(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, outcome: str
-) -> None:
+def test_prints_of_a_right_file_are_to_be_taken_out(outcome: str) -> None:
     text = shown(make_report(make_part(make_case("n-1", outcome)), log="[n-1] m = 3"))
     assert "m = 3" in text
     assert ("take them out before you hand in" in text) == (outcome == "passed")
 
 
 @pytest.mark.parametrize(("file", "triton"), [("softmax.py", True), ("softmax.cu", False)])
-def test_a_check_shows_hints_and_what_it_leaves_open(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, file: str, triton: bool
-) -> None:
+def test_a_check_shows_hints_and_what_it_leaves_open(file: str, triton: bool) -> None:
     far = make_case("far", "skipped", message="needs a GPU: rows so far apart that their offsets need 64 bits")
     report = hinted(make_report(make_part(make_case(), far)))
     (one,) = report.assignments
@@ -473,9 +434,7 @@ def test_a_check_shows_hints_and_what_it_leaves_open(
     assert "skipped here:\n  rows so far apart that their offsets need 64 bits (1 case)\n" in out.getvalue()
 
 
-def test_a_property_is_called_by_what_it_tries(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_a_property_is_called_by_what_it_tries() -> None:
     title = "every row of y sums to 1"
     failed = make_case("test_rows_sum_to_1", "failed", tries=title, message="row 0 of y sums to 2 and not to 1")
     like = make_case("test_other", "failed", tries="f(-x) = -f(x)", message="row 0 of y sums to 2 and not to 1")
@@ -489,9 +448,7 @@ def test_a_property_is_called_by_what_it_tries(
     assert "test_" not in text
 
 
-def test_prints_of_parts_with_cases_of_the_same_name_are_told_apart(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_prints_of_parts_with_cases_of_the_same_name_are_told_apart() -> None:
     wrong = make_part(make_case("n-2"), make_case("n-1", "failed"), points=LOST)
     parts = [make_part(make_case("n-1"), make_case("n-2")), wrong.model_copy(update={"name": "backward"})]
     text = shown(make_report(*parts, log=f"[{parts[0].name} n-1] right\n[backward n-1] wrong"))
@@ -499,9 +456,7 @@ def test_prints_of_parts_with_cases_of_the_same_name_are_told_apart(
     assert "right" not in text
 
 
-def test_notes_faults_and_the_machine_are_named(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport
-) -> None:
+def test_notes_faults_and_the_machine_are_named() -> None:
     report = make_report(
         make_part(make_case("n-1")),
         infra_errors=("driver lost",),
@@ -516,7 +471,7 @@ def test_notes_faults_and_the_machine_are_named(
     assert "NVIDIA H200 · torch 2.13 · triton none" in text
 
 
-def test_every_outcome_can_be_shown(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> None:
+def test_every_outcome_can_be_shown() -> None:
     from grader.report.model import SEVERITY
 
     cases = [make_case(f"case-{outcome}", outcome, message=f"as {outcome}") for outcome in SEVERITY]
@@ -526,9 +481,7 @@ def test_every_outcome_can_be_shown(make_case: MakeCase, make_part: MakePart, ma
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])
-def test_a_narrow_terminal_breaks_lines_but_loses_no_words(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, width: int
-) -> None:
+def test_a_narrow_terminal_breaks_lines_but_loses_no_words(width: int) -> None:
     part = make_part(
         make_case("n-1"), make_case("n-2", "failed", message="alpha beta gamma delta epsilon zeta"), points=LOST
     )
@@ -549,30 +502,23 @@ PLACES: dict[str, Callable[[str], tuple[dict[str, Any], dict[str, Any]]]] = {
 }
 
 
-@pytest.fixture
-def shown_with(make_case: MakeCase, make_part: MakePart, make_report: MakeReport) -> Callable[[str, str], str]:
+def shown_with(place: str, text: str) -> str:
     """What a terminal gets when a failed report has `text` in one of its places."""
-
-    def render(place: str, text: str) -> str:
-        case, report = PLACES[place](text)
-        part = make_part(make_case("n-1"), make_case("n-2", "failed", **case), points=LOST)
-        return shown(make_report(part, **report), terminal=True)
-
-    return render
+    case, report = PLACES[place](text)
+    part = make_part(make_case("n-1"), make_case("n-2", "failed", **case), points=LOST)
+    return shown(make_report(part, **report), terminal=True)
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     "text", ["[red]angry[/red]", "[/]", "[/red]", "[link=http://x]y[/link]", "a[bold", ":boom:", "\\[x]"]
 )
-def test_markup_is_shown_as_it_was_written(shown_with: Callable[[str, str], str], place: str, text: str) -> None:
+def test_markup_is_shown_as_it_was_written(place: str, text: str) -> None:
     assert text in shown_with(place, text)
 
 
 @pytest.mark.parametrize("title", ["[red]Softmax[/red]", "[/]", "Softmax [x", "back\\"])
-def test_markup_in_an_assignments_title_is_shown_as_it_was_written(
-    make_case: MakeCase, make_part: MakePart, make_report: MakeReport, title: str
-) -> None:
+def test_markup_in_an_assignments_title_is_shown_as_it_was_written(title: str) -> None:
     assert f"{title}  softmax.py" in shown(make_report(make_part(make_case("n-1")), title=title))
 
 
@@ -592,9 +538,7 @@ CONTROLS = {
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place != "tries"])
 @pytest.mark.parametrize("kind", CONTROLS)
-def test_control_characters_do_not_reach_the_terminal(
-    shown_with: Callable[[str, str], str], place: str, kind: str
-) -> None:
+def test_control_characters_do_not_reach_the_terminal(place: str, kind: str) -> None:
     text = shown_with(place, f"⟦{CONTROLS[kind]}⟧ and on")
     (where,) = [position for position, letter in enumerate(text) if letter == "⟦"]
     assert text[where + 1] != CONTROLS[kind][0]
@@ -603,9 +547,7 @@ def test_control_characters_do_not_reach_the_terminal(
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("character", ["\r", "\b", "\a", "\v", "\f"])
-def test_nothing_is_overwritten_by_returning_or_stepping_back(
-    shown_with: Callable[[str, str], str], place: str, character: str
-) -> None:
+def test_nothing_is_overwritten_by_returning_or_stepping_back(place: str, character: str) -> None:
     text = shown_with(place, f"Score 100{character}of 100")
     assert character not in text
 
@@ -629,12 +571,12 @@ def progress_of(cases: list[CaseResult], *, terminal: bool, title: str = "Softma
     return out.getvalue()
 
 
-def test_without_a_terminal_each_finished_part_is_one_plain_line(make_case: MakeCase) -> None:
+def test_without_a_terminal_each_finished_part_is_one_plain_line() -> None:
     cases = [make_case("n-1"), make_case("n-2"), make_case("n-3", "timed_out")]
     assert progress_of(cases, terminal=False) == "Softmax: Forward: 2 passed, 1 timed out\n"
 
 
-def test_a_part_that_is_not_finished_prints_no_line(make_case: MakeCase) -> None:
+def test_a_part_that_is_not_finished_prints_no_line() -> None:
     out = io.StringIO()
     with Progress(Console(file=out, width=120)) as progress:
         progress(
@@ -649,7 +591,7 @@ def test_a_part_that_is_not_finished_prints_no_line(make_case: MakeCase) -> None
     assert out.getvalue() == ""
 
 
-def test_in_a_terminal_the_parts_are_a_live_table(make_case: MakeCase) -> None:
+def test_in_a_terminal_the_parts_are_a_live_table() -> None:
     text = progress_of([make_case("n-1"), make_case("n-2", "failed")], terminal=True)
     assert "Softmax: Forward" in text
     assert "2/2" in text
@@ -657,12 +599,12 @@ def test_in_a_terminal_the_parts_are_a_live_table(make_case: MakeCase) -> None:
     assert "1 failed" in text
 
 
-def test_a_dumb_terminal_gets_the_lines_too(make_case: MakeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_gets_the_lines_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     assert progress_of([make_case("n-1")], terminal=True) == "Softmax: Forward: 1 passed\n"
 
 
-def test_brackets_in_an_assignments_title_do_not_end_the_run(make_case: MakeCase) -> None:
+def test_brackets_in_an_assignments_title_do_not_end_the_run() -> None:
     assert "Softmax [/]" in progress_of([make_case("n-1")], terminal=True, title="Softmax [/]: Forward")
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from grader.report.model import MAX_SOURCE_LINES, MAX_SOURCE_WIDTH, MAX_SOURCES, AssignmentResult, CaseResult, Report
+from grader.report.model import MAX_SOURCE_LINES, MAX_SOURCE_WIDTH, MAX_SOURCES, AssignmentResult
 from grader.submission import read_staged, stage
 from grader.verdict.blame import AROUND, OF_A_RESULT, blamed, with_sources
+from tests.report.building import make_case, make_part, make_report
 
 FILES = ("softmax.py", "gelu.cu", "tools/row sums.py", "helper.cuh")
 TRACEBACK = '  File "softmax.py", line 9, in softmax\n    raise_it()\n  File "softmax.py", line 2, in raise_it\n'
@@ -32,46 +33,39 @@ TRACEBACK = '  File "softmax.py", line 9, in softmax\n    raise_it()\n  File "so
         ("softmax.py:99999999999999999999", []),
     ],
 )
-def test_a_line_is_found_in_the_words_of_a_result(
-    make_case: Callable[..., CaseResult], words: str, places: list[tuple[str, int]]
-) -> None:
+def test_a_line_is_found_in_the_words_of_a_result(words: str, places: list[tuple[str, int]]) -> None:
     assert blamed(make_case(outcome="failed", message=words), "gelu.cu", FILES) == places
 
 
-def test_the_innermost_frame_comes_first_but_after_the_message(make_case: Callable[..., CaseResult]) -> None:
+def test_the_innermost_frame_comes_first_but_after_the_message() -> None:
     case = make_case(outcome="failed", message="IndexError: see line 5", traceback=TRACEBACK)
     assert blamed(case, "softmax.py", FILES) == [("softmax.py", 5), ("softmax.py", 2), ("softmax.py", 9)]
     many = make_case(outcome="failed", message=" ".join(f"line {number}" for number in range(1, 50)))
     assert len(blamed(many, "softmax.py", FILES)) == OF_A_RESULT
 
 
-@pytest.fixture
-def told(make_case: Callable[..., CaseResult], make_part: Callable[..., object], make_report: Callable[..., Report]):  # type: ignore[no-untyped-def]
+def told(messages: list[str], source: bytes | Mapping[str, bytes]) -> AssignmentResult:
     """The assignment, with the excerpts of a file, of cases with these messages."""
+    cases = [make_case(f"n-{at}", "failed", message=one) for at, one in enumerate(messages)]
+    (result,) = make_report(make_part(*cases)).assignments
+    sources = {"softmax.py": source} if isinstance(source, bytes) else source
 
-    def tell(messages: list[str], source: bytes | Mapping[str, bytes]) -> AssignmentResult:
-        cases = [make_case(f"n-{at}", "failed", message=one) for at, one in enumerate(messages)]
-        (result,) = make_report(make_part(*cases)).assignments
-        sources = {"softmax.py": source} if isinstance(source, bytes) else source
+    def read(file: str) -> bytes:
+        if file not in sources:
+            raise FileNotFoundError(file)
+        return sources[file]
 
-        def read(file: str) -> bytes:
-            if file not in sources:
-                raise FileNotFoundError(file)
-            return sources[file]
-
-        return with_sources(result, FILES, read)
-
-    return tell
+    return with_sources(result, FILES, read)
 
 
-def test_lines_that_lie_near_share_an_excerpt(told: Callable[..., AssignmentResult]) -> None:
+def test_lines_that_lie_near_share_an_excerpt() -> None:
     source = "\r\n".join(f"line {number}" for number in range(1, 101)).encode()
     first, second = told(["line 2", "line 9", "line 50", "line 50"], source).sources
     assert (first.first, first.blamed, first.lines) == (1, (2, 9), tuple(f"line {one}" for one in range(1, 14)))
     assert (second.first, second.blamed, len(second.lines)) == (50 - AROUND, (50,), 2 * AROUND + 1)
 
 
-def test_excerpts_are_bounded_whatever_the_file_holds(told: Callable[..., AssignmentResult]) -> None:
+def test_excerpts_are_bounded_whatever_the_file_holds() -> None:
     wide = told(["line 1"], b"\x00\x1b[31m" + b"\xff" * 100_000).sources[0]
     assert (len(wide.lines[0]), "\x1b" in wide.lines[0]) == (MAX_SOURCE_WIDTH, False)
     every = told([f"softmax.py:{3 * number}" for number in range(1, 400)], b"\n" * 2000).sources
@@ -81,9 +75,7 @@ def test_excerpts_are_bounded_whatever_the_file_holds(told: Callable[..., Assign
 
 
 @pytest.mark.parametrize("source", [b"", b"one line"])
-def test_a_line_that_the_file_does_not_have_has_no_excerpt(
-    told: Callable[..., AssignmentResult], source: bytes
-) -> None:
+def test_a_line_that_the_file_does_not_have_has_no_excerpt(source: bytes) -> None:
     assert told(["line 7", "line 0"], source).sources == ()
     assert told(["line 7 of helper.cuh"], source).sources == ()
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from grader.report.model import CaseResult, ErrorMap
+from grader.report.model import ErrorMap
 from grader.verdict.causes import MAX_MAPS, OF_INFINITY, OF_NAN, OF_STRIDES, causes, with_maps_of_causes
 from grader.verdict.cells import is_telling, shrunk, worst_of
-
-MakeCase = Callable[..., CaseResult]
+from tests.report.building import make_case
 
 
 def a_map(*cells: str, **more: Any) -> ErrorMap:
@@ -32,7 +30,7 @@ def names(found: list[Any]) -> list[list[str]]:
     return [[cause.example.name, *(case.name for case in cause.others)] for cause in found]
 
 
-def test_a_cause_is_the_same_whatever_numbers_a_sentence_has(make_case: MakeCase) -> None:
+def test_a_cause_is_the_same_whatever_numbers_a_sentence_has() -> None:
     mask = "only rows {}–{} are wrong, what is left after full blocks of {}: consistent with a block of {} that is not masked"
     cases = [
         make_case("a", "failed", **wrong(1, mask.format(1, 2, 3, 4))),
@@ -47,7 +45,7 @@ def test_a_cause_is_the_same_whatever_numbers_a_sentence_has(make_case: MakeCase
     assert found[0].size == 2
 
 
-def test_a_shape_is_a_number_however_many_dimensions_it_has(make_case: MakeCase) -> None:
+def test_a_shape_is_a_number_however_many_dimensions_it_has() -> None:
     said = "returned a list; y must be a torch.Tensor of shape {} and dtype float32"
     cases = [
         make_case(shape, "failed", message=said.format(shape)) for shape in ("()", "(0,)", "(65, 130)", "(3, 5, 7)")
@@ -55,7 +53,7 @@ def test_a_shape_is_a_number_however_many_dimensions_it_has(make_case: MakeCase)
     assert [cause.size for cause in causes(cases)] == [4]
 
 
-def test_the_cause_of_most_comes_first_and_takes_what_others_share_with_it(make_case: MakeCase) -> None:
+def test_the_cause_of_most_comes_first_and_takes_what_others_share_with_it() -> None:
     one, two, three = (f"{where}: consistent with {where}" for where in ("one", "two", "three"))
     cases = [
         make_case("a", "failed", **wrong(1, one, two)),
@@ -67,12 +65,12 @@ def test_the_cause_of_most_comes_first_and_takes_what_others_share_with_it(make_
     assert causes(cases)[0].sentence == two
 
 
-def test_of_causes_that_explain_as_many_the_earlier_sentence_counts(make_case: MakeCase) -> None:
+def test_of_causes_that_explain_as_many_the_earlier_sentence_counts() -> None:
     cases = [make_case(name, "failed", **wrong(1, "x: consistent with b", "x: consistent with a")) for name in "pq"]
     assert causes(cases)[0].sentence == "x: consistent with b"
 
 
-def test_a_general_cause_yields_to_a_nearer_one(make_case: MakeCase) -> None:
+def test_a_general_cause_yields_to_a_nearer_one() -> None:
     nan, infinite = (f"3 of 9 elements are so: consistent with {words}" for words in (OF_NAN, OF_INFINITY))
     strides = f"in this case x is not contiguous: where the others pass, it is consistent with {OF_STRIDES}"
     near, other = "y is so: consistent with a missing maximum", "y is so: consistent with a sum too many"
@@ -91,7 +89,7 @@ def test_a_general_cause_yields_to_a_nearer_one(make_case: MakeCase) -> None:
     assert [cause.sentence for cause in causes([cases[0], cases[5]])] == [nan, infinite]
 
 
-def test_failures_without_a_cause_go_by_their_messages(make_case: MakeCase) -> None:
+def test_failures_without_a_cause_go_by_their_messages() -> None:
     cases = [
         make_case("a", "failed", **wrong(1)),
         make_case("b", "crashed", message="segmentation fault at step 3"),
@@ -105,7 +103,7 @@ def test_failures_without_a_cause_go_by_their_messages(make_case: MakeCase) -> N
     assert {cause.sentence for cause in found} == {""}
 
 
-def test_a_cause_has_the_same_key_in_another_part(make_case: MakeCase) -> None:
+def test_a_cause_has_the_same_key_in_another_part() -> None:
     first, other = (
         causes([make_case("a", "failed", **wrong(number, f"{number} wrong: consistent with {number} blocks"))])[0]
         for number in (1, 2)
@@ -114,14 +112,14 @@ def test_a_cause_has_the_same_key_in_another_part(make_case: MakeCase) -> None:
     assert first.key != causes([make_case("a", "crashed", message="x: consistent with 1 blocks")])[0].key
 
 
-def test_the_example_is_the_first_case_whose_map_tells_something(make_case: MakeCase) -> None:
+def test_the_example_is_the_first_case_whose_map_tells_something() -> None:
     maps = {"a": None, "b": UNIFORM, "c": TELLING, "d": TELLING}
     cases = [make_case(name, "failed", **wrong(1), map=one) for name, one in maps.items()]
     assert names(causes(cases)) == [["c", "a", "b", "d"]]
     assert names(causes(cases[:2])) == [["a", "b"]]
 
 
-def test_only_the_examples_of_the_first_causes_keep_their_maps(make_case: MakeCase) -> None:
+def test_only_the_examples_of_the_first_causes_keep_their_maps() -> None:
     cases = [
         make_case(f"{cause}{number}", "failed", **wrong(1, f"x: consistent with {cause}"), map=TELLING)
         for number in range(2)
