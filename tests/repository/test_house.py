@@ -85,27 +85,30 @@ TRIED_ELSEWHERE = {
 
 
 def module_of(file: str) -> str:
-    return "grader." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"grader/{file}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imported(file: str, tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """What each import of a file may be of, the likelier first, anywhere in it: `from a import b` is of a.b where that is a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name,) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module_of(file).split(".")
+            package = package[: len(package) - node.level + file.endswith("__init__.py")] if node.level else []
+            base = ".".join([*package, *([node.module] if node.module else [])])
+            yield from ((f"{base}.{alias.name}", base) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield from ((one.value,) for one in node.args[:1] if isinstance(one, ast.Constant))
 
 
 def imports(house: Sources) -> dict[str, set[str]]:
-    """Which files each file imports, anywhere in it; `from a import b` is of a.b where that is a module. The package itself is not told."""
+    """Which files each file imports. The package itself is not told."""
     files = {module_of(file): file for file in house if file != "__init__.py"}
     found: dict[str, set[str]] = {}
     for file, tree in house.items():
-        names: set[str] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                package = module_of(file).split(".")
-                package = package[: len(package) - node.level + file.endswith("__init__.py")] if node.level else []
-                base = ".".join([*package, *([node.module] if node.module else [])])
-                whole = {f"{base}.{alias.name}" for alias in node.names}
-                names |= {name if name in files else base for name in whole}
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
-                names |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
-        found[file] = {files[name] for name in names if name in files} - {file}
+        ours = ([files[name] for name in names if name in files] for names in imported(file, tree))
+        found[file] = {fits[0] for fits in ours if fits} - {file}
     return found
 
 
