@@ -525,6 +525,12 @@ def load_course(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
     return sorted(loaded, key=lambda one: (one.spec.order, one.name))
 
 
+def stub_names(course: Path) -> list[str]:
+    """The names of the files that students of a course start from."""
+    stubs = course / "starter"
+    return [path.name for path in stubs.iterdir() if path.is_file()] if stubs.is_dir() else []
+
+
 def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
     """A line for each problem: file, key, fault, and the allowed keys or values."""
     lines = []

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from grader.assignment import Assignment, load_course
+from grader.assignment import Assignment, load_course, stub_names
 from grader.job import Event, Job, Profiling
 from grader.report.model import Effort, Report
 from grader.runfolder import run_folder
@@ -143,6 +143,4 @@ def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:
                 folder = shlex.quote(str(request.submission.parent))
                 mend = f"for this file alone name its folder, as in `grader check {folder} -a {one.name}`"
                 raise SubmissionError(f"{request.submission}: is a file; {mend}")
-    stubs = request.course / "starter"
-    known = [path.name for path in stubs.iterdir() if path.is_file()] if stubs.is_dir() else []
-    return survey(request.submission, [one.spec.file for one in assignments], known)
+    return survey(request.submission, [one.spec.file for one in assignments], stub_names(request.course))

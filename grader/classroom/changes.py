@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from grader.classroom.grades import Ended, Grades, changes_of_counting, number
+from grader.classroom.grades import Ended, Grades, changes_of_counting, is_open, number
 from grader.classroom.model import Student
-from grader.classroom.roster import some
 from grader.report.json_file import REPORT, read_report
 from grader.report.model import Outcome, Points, Report, SpeedCaseResult
+from grader.report.style import first_of
 
 ABSENT = "not there"
 MAX_CASES = 10  # that are counted at the end
@@ -87,7 +87,7 @@ def differences(grades: Grades, start: int | None = None, to: int | None = None)
             same += 1
             continue
         changed.append(Change(student, before, after, groups, grades.of(student).override is not None))
-    notes = tuple(f"{why}: {some(keys)}" for why, keys in missing.items() if why)
+    notes = tuple(f"{why}: {first_of(keys)}" for why, keys in missing.items() if why)
     return Differences(tuple(changed), same, notes)
 
 
@@ -178,7 +178,7 @@ def told(found: Differences) -> Iterable[str]:
 def _points(points: Points | None) -> str:
     if points is None:
         return ABSENT
-    opened = f", {number(points.possible - points.graded)} open" if points.graded < points.possible - 1e-9 else ""
+    opened = f", {number(points.possible - points.graded)} open" if is_open(points) else ""
     return f"{number(points.earned)} of {number(points.possible)}{opened}"
 
 

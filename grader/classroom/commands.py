@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 import grader
-from grader.assignment import load_course
+from grader.assignment import load_course, stub_names
 from grader.classroom import changes, decisions, leaderboard
 from grader.classroom.differences import course_of
 from grader.classroom.export import Format, Wanted, export
@@ -151,9 +151,7 @@ def add_(
 def _order(source: Path | None, platform: Platform, course: Path, names: Sequence[str]) -> Order:
     """Raises CourseError."""
     wanted = tuple(one.spec.file for one in load_course(course, names))
-    stubs = course / "starter"
-    known = tuple(path.name for path in stubs.iterdir() if path.is_file()) if stubs.is_dir() else ()
-    return Order(source, "" if platform is Platform.auto else platform.value, wanted, known)
+    return Order(source, "" if platform is Platform.auto else platform.value, wanted, tuple(stub_names(course)))
 
 
 def _is_own(course: Path) -> bool:
@@ -187,7 +185,8 @@ def run_(
 
     Start it again after whatever ended it.
     """
-    from grader.classroom.running import Options, grade_class
+    from grader.classroom.dispatch import Options
+    from grader.classroom.running import grade_class
 
     catch_signals()
     with failures(f"interrupted: what is graded stays; `grader class run {run}` goes on"):

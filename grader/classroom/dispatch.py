@@ -14,9 +14,11 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from grader import nvidia
 from grader.classroom import grading
 from grader.classroom.differences import settle
 from grader.classroom.folder import RunFolder
@@ -25,6 +27,7 @@ from grader.classroom.lock import NAME, Lock, lock
 from grader.classroom.model import Attempt
 from grader.classroom.station import Station
 from grader.classroom.task import Task, read_again, spoilt
+from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError
 
 TICK_S = 0.1
@@ -43,6 +46,33 @@ class Watcher(Protocol):
     def draw(self, dispatch: Dispatch) -> None: ...
 
 
+@dataclass(frozen=True)
+class Options:
+    """The options of a run.
+
+    Attributes:
+        gpus: UUIDs of the GPUs to use; all if empty.
+        only: hand-ins or students to grade; all if empty.
+        limit: how many gradings to start at most; None for no limit.
+        anyway: whether to grade in spite of differences (`differences.py`), and without locks.
+        limit_s: seconds of one grading.
+        ahead: whether a GPU's next grading starts while the current one goes on.
+        command: makes the command of a grading; None for `grader run`.
+        found: lists this machine's GPUs.
+        locks: the folder of the GPUs' locks; None for the machine's.
+    """
+
+    gpus: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    limit: int | None = None
+    anyway: bool = False
+    limit_s: float = grading.LIMIT_S
+    ahead: bool = True
+    command: Command | None = None
+    found: Callable[[], Sequence[ListedGpu]] = nvidia.gpus
+    locks: Path | None = None
+
+
 class Dispatch:
     """The run of a class on one machine.
 
@@ -50,10 +80,6 @@ class Dispatch:
         command: makes the command of a grading.
         why_unusable: why a hand-in cannot be graded; "" if it can.
         begun: whether the class has a graded attempt.
-        anyway: whether to grade in spite of differences (`differences.py`), and without locks.
-        limit: how many gradings to start at most; None for no limit.
-        limit_s: seconds of one grading.
-        ahead: whether a GPU's next grading starts while the current one goes on.
         clean_up: see `grading.clean_up`.
 
     Attributes:
@@ -71,12 +97,9 @@ class Dispatch:
         command: Command,
         why_unusable: Callable[[Path], str],
         watcher: Watcher,
+        options: Options,
         *,
         begun: bool = False,
-        anyway: bool = False,
-        limit: int | None = None,
-        limit_s: float = grading.LIMIT_S,
-        ahead: bool = True,
         clean_up: Callable[[], str] = grading.clean_up,
     ) -> None:
         self.folder = folder
@@ -88,11 +111,8 @@ class Dispatch:
         self._command = command
         self._why_unusable = why_unusable
         self._watcher = watcher
+        self._options = options
         self._begun = begun
-        self._anyway = anyway
-        self._limit = limit
-        self._limit_s = limit_s
-        self._ahead = ahead
         self._clean_up = clean_up
         self._later: dict[str, float] = {}  # when a hand-in may be asked for again, by the monotonic clock
         self._said: set[str] = set()
@@ -129,7 +149,7 @@ class Dispatch:
         for station in self.in_service:
             if station.grading is None:
                 self._start(station)
-            elif self._ahead and station.gpu and station.next is None:
+            elif self._options.ahead and station.gpu and station.next is None:
                 self._prepare(station)
         if self._at_limit:
             return bool(self._busy)
@@ -139,7 +159,7 @@ class Dispatch:
 
     @property
     def _at_limit(self) -> bool:
-        return self._limit is not None and self.started >= self._limit
+        return self._options.limit is not None and self.started >= self._options.limit
 
     @property
     def _busy(self) -> list[RunningAttempt]:
@@ -192,7 +212,7 @@ class Dispatch:
                 gpu,
                 station.place,
                 holds,
-                self._limit_s,
+                self._options.limit_s,
                 waits=waits,
                 cores=station.cores,
             )
@@ -215,7 +235,7 @@ class Dispatch:
             if task.handin in running or self._later.get(task.handin, 0) > now or (failed_here and others):
                 continue
             self.folder.tasks(task.handin).mkdir(parents=True, exist_ok=True)
-            held = lock(self.folder.tasks(task.handin) / NAME, unlocked=self._anyway)
+            held = lock(self.folder.tasks(task.handin) / NAME, unlocked=self._options.anyway)
             if held is None:
                 self._later[task.handin] = now + ELSEWHERE_S
                 self._say_once(f"{task.words}: is being graded by another run; its grading is waited for at the end")
@@ -229,7 +249,7 @@ class Dispatch:
     def _finish(self, station: Station, ended: RunningAttempt) -> None:
         attempt, report = ended.result(self._why_unusable)
         if report is not None:
-            settle(self.folder, report, self._begun, self._anyway)
+            settle(self.folder, report, self._begun, self._options.anyway)
             self._begun = True
         published = ended.publish(attempt)
         station.grading = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from grader.classroom.folder import ClassError
 from grader.classroom.grades import Grade, number
@@ -270,19 +270,7 @@ def _notes(noun: str, words: str, named: Sequence[str]) -> list[str]:
 Column = Literal[
     "key", "name", "email", "points", "graded", "possible", "override", "late", "attempt", "handin", "note"
 ]
-COLUMNS: tuple[Column, ...] = (
-    "key",
-    "name",
-    "email",
-    "points",
-    "graded",
-    "possible",
-    "override",
-    "late",
-    "attempt",
-    "handin",
-    "note",
-)
+COLUMNS: tuple[Column, ...] = get_args(Column)
 
 
 def table(grades: Iterable[Grade]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from grader.assignment import load_course
+from grader.assignment import load_course, stub_names
 from grader.classroom.folder import RunFolder, write_whole
 from grader.classroom.lock import Lock
 from grader.classroom.model import Attempt, ClassRun
@@ -80,11 +80,9 @@ class Handins:
 
     def why_unusable(self, handin: Path) -> str:
         wanted = tuple(one.spec.file for one in load_course(self.course, self.assignments))
-        stubs = self.course / "starter"
-        known = [path.name for path in stubs.iterdir() if path.is_file()] if stubs.is_dir() else []
         with tempfile.TemporaryDirectory(prefix="grader-handin-") as folder:
             try:
-                stage(handin, Path(folder, "submission"), wanted, survey(handin, wanted, known))
+                stage(handin, Path(folder, "submission"), wanted, survey(handin, wanted, stub_names(self.course)))
             except SubmissionError as error:
                 return str(error).removeprefix(f"{handin}: ").removeprefix(f"{handin}/")
         return ""

@@ -13,6 +13,7 @@ from grader.classroom.people import shown
 from grader.report.folder import Named, show_named
 from grader.report.index import Override
 from grader.report.json_file import REPORT
+from grader.report.style import first_of
 
 MAX_NAMES = 4
 
@@ -37,7 +38,10 @@ def named(grades: Grades) -> list[Named]:
             rows.setdefault((grade.student.handin, number, grade.override), []).append(grade)
     return [
         Named(
-            _names(each), each[0].counting.folder / REPORT if each[0].counting else None, each[0].missing, _override(by)
+            first_of([shown(one.student) for one in each], MAX_NAMES),
+            each[0].counting.folder / REPORT if each[0].counting else None,
+            each[0].missing,
+            _override(by),
         )
         for (_, _, by), each in rows.items()
     ]
@@ -45,9 +49,3 @@ def named(grades: Grades) -> list[Named]:
 
 def _override(decision: Decision | None) -> Override | None:
     return Override(decision.points or 0, told(decision)) if decision else None
-
-
-def _names(grades: list[Grade]) -> str:
-    names = [shown(one.student) for one in grades]
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more

@@ -17,7 +17,8 @@ from grader.classroom.grades import override_of
 from grader.classroom.handins import HandIn, Kept, Person, keep
 from grader.classroom.model import NOTHING, ClassRun, Decision, Student, Students
 from grader.classroom.platforms import Export, recognise
-from grader.classroom.roster import Ambiguous, ClassList, differing, name_forms, read_roster, some
+from grader.classroom.roster import Ambiguous, ClassList, differing, name_forms, read_roster
+from grader.report.style import first_of
 from grader.runfolder import abandoned, alone_in, remove
 
 DRAFT = ".grader-new-"
@@ -69,14 +70,14 @@ class Intake:
             if kept.handin:
                 self.owners[kept.handin].append(keys)
         if self.of_groups:
-            self.notes.append(f"handed in by groups, for each of their students: {some(self.of_groups)}")
+            self.notes.append(f"handed in by groups, for each of their students: {first_of(self.of_groups)}")
         if self.nameless:
             hint = "if these are groups, a roster with the column `group` gives their other students the hand-in"
-            self.notes.append(f"Canvas names hand-ins after nobody: {some(self.nameless)}; {hint}")
+            self.notes.append(f"Canvas names hand-ins after nobody: {first_of(self.nameless)}; {hint}")
         for owners in self.owners.values():
             everybody = set().union(*owners)
             if any(one != everybody for one in owners) and not self.students.is_group(everybody):
-                self.notes.append(f"the same files: {some(sorted(everybody))}")
+                self.notes.append(f"the same files: {first_of(sorted(everybody))}")
 
     def _assigned(self, handin: HandIn, person: Person, kept: Kept) -> set[str]:
         """Assign a hand-in to a student, who is added if unknown, or to each student of a group. Returns their keys."""
@@ -211,8 +212,8 @@ def _enrolled(students: ClassList, listed: Sequence[Student]) -> list[str]:
         students.put(known.model_copy(update=told))
         found.add(known.key)
     new, gone = sorted(found - before), sorted(before - found) if listed else []
-    notes += [f"new by the roster: {some(new)}"] * bool(new)
-    return [*notes, *[f"in the class, and not on the roster: {some(gone)}"] * bool(gone)]
+    notes += [f"new by the roster: {first_of(new)}"] * bool(new)
+    return [*notes, *[f"in the class, and not on the roster: {first_of(gone)}"] * bool(gone)]
 
 
 def _recognised(source: Source, order: Order, students: Iterable[Student]) -> Export:
@@ -253,7 +254,7 @@ def _students(intake: Intake, notes: Sequence[str]) -> Students:
 
 def _strangers(intake: Intake, where: str) -> list[str]:
     strangers = sorted(one.key for one in intake.students if one.key not in intake.listed)
-    return [f"handed in and not in {where}: {some(strangers)}"] if where and strangers else []
+    return [f"handed in and not in {where}: {first_of(strangers)}"] if where and strangers else []
 
 
 # What is said of it ---------------------------------------------------------------------------------------------------
@@ -272,9 +273,9 @@ def _told(students: Students, handins: int) -> list[str]:
         f"students: {len(everybody)}, of whom handed in: {len(everybody) - len(none)}",
         f"hand-ins in the export: {handins}, different ones: {len(copies)}",
     ]
-    lines += [f"handed in nothing: {some(absent)}"] * bool(absent)
-    lines += [f"{NOTHING}: {some(unfit)}"] * bool(unfit)
-    lines += [f"late: {some(late)}"] * bool(late)
+    lines += [f"handed in nothing: {first_of(absent)}"] * bool(absent)
+    lines += [f"{NOTHING}: {first_of(unfit)}"] * bool(unfit)
+    lines += [f"late: {first_of(late)}"] * bool(late)
     return [*lines, *students.notes, *_notes_of(everybody)]
 
 
@@ -296,12 +297,12 @@ def _changes(before: Students, after: Students, handins: int | None, decisions: 
     noted = [one for one in after.students if one.key in earlier and one.notes != earlier[one.key].notes]
     export = "" if handins is None else f"hand-ins in the export: {handins}; "
     lines = [f"{export}students changed: {len(again) + len(new)} of {len(after.students)}"]
-    lines += [f"handed in again, the new hand-in counts: {some(replaced)}"] * bool(replaced)
-    lines += [f"handed in for the first time: {some(first)}"] * bool(first)
+    lines += [f"handed in again, the new hand-in counts: {first_of(replaced)}"] * bool(replaced)
+    lines += [f"handed in for the first time: {first_of(first)}"] * bool(first)
     late = [one.key for one in (*again, *new) if one.late]
-    lines += [f"late: {some(late)}"] * bool(late)
+    lines += [f"late: {first_of(late)}"] * bool(late)
     if decided:
         takes_back = "`grader class decide RUN WHO --withdraw` takes them back"
-        lines.append(f"points by decision stand, whatever the new hand-in earns; {takes_back}: {some(decided)}")
+        lines.append(f"points by decision stand, whatever the new hand-in earns; {takes_back}: {first_of(decided)}")
     lines += [note for note in after.notes if note not in before.notes]
     return [*lines, *_notes_of((*new, *noted))]

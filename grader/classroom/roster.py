@@ -11,12 +11,13 @@ import functools
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from grader.classroom.folder import ClassError
 from grader.classroom.handins import Person
 from grader.classroom.model import Student
+from grader.report.style import first_of
 
 MAX_ROSTER_BYTES = 16 << 20
 TEST_STUDENT = "Canvas' Test Student is nobody, and is left out"
@@ -60,7 +61,7 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
     students: list[Student] = []
     lines: dict[tuple[str, str], int] = {}
     taken: set[str] = set()
-    notes = [f"columns of {path.name} that are not used: {some(unused)}"] * bool(unused)
+    notes = [f"columns of {path.name} that are not used: {first_of(unused)}"] * bool(unused)
     for line, cells in rows:
         if any(cell.strip() for cell in cells[len(fields) :]):
             raise ClassError(f"{path}:{line}: has {len(cells)} cells; the first line has {len(fields)}")
@@ -89,11 +90,6 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
 def is_test_student(name: str) -> bool:
     """Whether this is Canvas' name for a teacher who looks at the course as a student."""
     return bool(name_forms(name) & name_forms("Test Student"))
-
-
-def some(names: Sequence[str], most: int = 8) -> str:
-    """The first few names, and the number of further ones."""
-    return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:

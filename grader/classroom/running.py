@@ -3,50 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 
-from grader import nvidia
 from grader.assignment import load_course
 from grader.classroom import grading
 from grader.classroom.differences import LOCK, course_of, of_grader, of_stations, refuse
-from grader.classroom.dispatch import Dispatch
+from grader.classroom.dispatch import Dispatch, Options
 from grader.classroom.folder import ClassError, RunFolder
-from grader.classroom.grading import Command, Handins, grader_run
+from grader.classroom.grading import Handins, grader_run
 from grader.classroom.lock import NAME, lock
 from grader.classroom.station import stations
 from grader.classroom.task import Task, chosen, read_tasks, spoilt
 from grader.classroom.view import View, count, tally
-from grader.nvidia import ListedGpu
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a run.
-
-    Attributes:
-        gpus: UUIDs of the GPUs to use; all if empty.
-        only: hand-ins or students to grade; all if empty.
-        limit: how many gradings to start at most; None for no limit.
-        anyway: whether to grade in spite of differences (`differences.py`), and without locks.
-        limit_s: seconds of one grading.
-        ahead: whether a GPU's next grading starts while the current one goes on.
-        command: makes the command of a grading; None for `grader run`.
-        found: lists this machine's GPUs.
-        locks: the folder of the GPUs' locks; None for the machine's.
-    """
-
-    gpus: tuple[str, ...] = ()
-    only: tuple[str, ...] = ()
-    limit: int | None = None
-    anyway: bool = False
-    limit_s: float = grading.LIMIT_S
-    ahead: bool = True
-    command: Command | None = None
-    found: Callable[[], Sequence[ListedGpu]] = nvidia.gpus
-    locks: Path | None = None
 
 
 def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
@@ -80,11 +49,8 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
             options.command or grader_run(run, course),
             Handins(course, run.assignments).why_unusable,
             view,
+            options,
             begun=begun,
-            anyway=options.anyway,
-            limit=options.limit,
-            limit_s=options.limit_s,
-            ahead=options.ahead,
         )
         try:
             dispatch.run()

@@ -10,6 +10,7 @@ from typing import Literal
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.model import Attempt, Student
 from grader.classroom.people import find, shown
+from grader.report.style import first_of
 
 MAX_FAULTS = 3  # spoilt attempts, for each attempt that is wanted
 UNUSABLE = 2  # the exit code of `grader run` for a submission that nobody can grade
@@ -63,8 +64,7 @@ class Task:
     @property
     def words(self) -> str:
         """The first few students, for messages."""
-        named = ", ".join(self.students[:3])
-        return named if len(self.students) <= 3 else f"{named} and {len(self.students) - 3} more"
+        return first_of(self.students, 3)
 
 
 def read_again(folder: RunFolder, task: Task) -> Task:

@@ -68,7 +68,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def first_of(words: Sequence[str], most: int) -> str:
+def first_of(words: Sequence[str], most: int = 8) -> str:
     """A list in a sentence, and how many more there are."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 

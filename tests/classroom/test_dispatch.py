@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grader.classroom.dispatch import Dispatch
+from grader.classroom.dispatch import Dispatch, Options
 from grader.classroom.folder import ClassError
 from grader.classroom.lock import NAME, lock, lock_of
 from grader.classroom.model import Attempt
@@ -67,7 +67,8 @@ class Room:
             made.command,
             why,
             self.seen,
-            **{"clean_up": self.clean_up} | options,  # type: ignore[arg-type]
+            Options(**options),  # type: ignore[arg-type]
+            clean_up=self.clean_up,
         )
 
     def clean_up(self) -> str:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from grader.classroom.folder import ClassError
 from grader.classroom.handins import Person
 from grader.classroom.model import Student
-from grader.classroom.roster import Ambiguous, ClassList, name_forms, new_key, read_roster, some
+from grader.classroom.roster import Ambiguous, ClassList, name_forms, new_key, read_roster
+from grader.report.style import first_of
 
 
 def read(text: str | bytes, tmp_path: Path) -> tuple[list[Student], list[str]]:
@@ -242,5 +243,5 @@ def test_a_name_is_one_in_each_order_of_its_parts(words: list[str]) -> None:
 
 
 def test_many_names_are_cut() -> None:
-    assert some(list("abc"), 3) == "a, b, c"
-    assert some(list("abcde"), 3) == "a, b, c and 2 more"
+    assert first_of(list("abc"), 3) == "a, b, c"
+    assert first_of(list("abcde"), 3) == "a, b, c and 2 more"

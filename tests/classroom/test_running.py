@@ -13,8 +13,9 @@ from rich.console import Console
 
 from grader.assignment import CourseError
 from grader.classroom import grading
+from grader.classroom.dispatch import Options
 from grader.classroom.folder import ClassError
-from grader.classroom.running import Options, grade_class
+from grader.classroom.running import grade_class
 from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError
 from tests.conftest import Course

@@ -35,7 +35,8 @@ from pathlib import Path
 from grader.classroom.differences import course_of
 from grader.classroom.folder import RunFolder
 from grader.classroom.grading import grader_run
-from grader.classroom.running import Options, grade_class
+from grader.classroom.dispatch import Options
+from grader.classroom.running import grade_class
 from grader.console import console
 from grader.nvidia import ListedGpu
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grader.classroom.dispatch import Dispatch
+from grader.classroom.dispatch import Dispatch, Options
 from grader.classroom.lock import NAME, lock
 from grader.classroom.model import NOTHING, Attempt, Decision
 from grader.classroom.station import Station
@@ -48,7 +48,7 @@ def a_console(terminal: bool = False) -> tuple[Console, io.StringIO]:
 
 def a_dispatch(made: Scripted, *stations: Station) -> Dispatch:
     console, _ = a_console()
-    return Dispatch(made.run, read_tasks(made.run), stations, made.command, lambda _: "", View(console))
+    return Dispatch(made.run, read_tasks(made.run), stations, made.command, lambda _: "", View(console), Options())
 
 
 def shown(made: Scripted) -> str:
