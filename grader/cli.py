@@ -15,10 +15,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -32,12 +31,10 @@ from grader.console import (
     EXIT_UNDER,
     EXIT_USAGE,
     Course,
-    DeviceOption,
     Image,
     Names,
     Quick,
     RequireIsolation,
-    SandboxOption,
     Speed,
     WantedDevice,
     WantedSandbox,
@@ -72,21 +69,11 @@ app.add_typer(images, name="image")
 app.add_typer(classes, name="class")
 
 
-class Form(StrEnum):
-    text = "text"
-    gcc = "gcc"
-
-
-class ImageDevice(StrEnum):
-    cpu = "cpu"
-    cuda = "cuda"
-
-
 @app.command()
 def run(
     submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")],
     assignment: Names = None,
-    device: WantedDevice = DeviceOption.auto,
+    device: WantedDevice = "auto",
     seed: Annotated[
         int | None,
         typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier run: the seed in its report"),
@@ -113,7 +100,7 @@ def run(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="tell of every case that went wrong, with all that is known of it")
     ] = False,
-    sandbox: WantedSandbox = SandboxOption.auto,
+    sandbox: WantedSandbox = "auto",
     require_isolation: RequireIsolation = False,
     image: Image = DEFAULT_IMAGE,
     gpu: Annotated[
@@ -137,13 +124,13 @@ def run(
 ) -> None:
     """Grade a folder: correctness and speed, into a report."""
     catch_signals()
-    if gpu and device is DeviceOption.auto:
-        device = DeviceOption.cuda
+    if gpu and device == "auto":
+        device = "cuda"
     request = Request(
         submission,
         course,
         tuple(assignment or ()),
-        Place(sandbox.value, device.value, require_isolation, image, gpu or None, memory_gib, cpus, course, wait),
+        Place(sandbox, device, require_isolation, image, gpu or None, memory_gib, cpus, course, wait),
         seed,
         speed=speed,
         compilation=compilation,
@@ -191,14 +178,14 @@ def check_(
     submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")] = Path(),
     assignment: Names = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="again whenever a file is saved, until Ctrl-C")] = False,
-    device: WantedDevice = DeviceOption.auto,
+    device: WantedDevice = "auto",
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs of an earlier check")
     ] = None,
     form: Annotated[
-        Form,
+        Literal["text", "gcc"],
         typer.Option("--format", show_default=False, help="gcc: mistakes as `file:line: error: ...`, for an editor"),
-    ] = Form.text,
+    ] = "text",
     *,
     course: Course,
 ) -> None:
@@ -206,13 +193,13 @@ def check_(
     from grader import check
 
     catch_signals()
-    request = Request(submission, course, tuple(assignment or ()), Place(device=device.value, course=course), seed)
+    request = Request(submission, course, tuple(assignment or ()), Place(device=device, course=course), seed)
 
     def new_view(looks: Sequence[check.Look], saved: set[Path]) -> CheckView:
         if saved:
             console.rule(plain(f"{', '.join(sorted(map(str, saved)))} saved at {datetime.now():%H:%M:%S}"), style="dim")
         folder = [str(submission)] if submission != Path() else []
-        place = check.place_of(looks) if form is Form.gcc else None
+        place = check.place_of(looks) if form == "gcc" else None
         return CheckView(console, shlex.join(["grader", "check", *folder]), place)
 
     with failures("interrupted"):
@@ -257,7 +244,7 @@ def profile_(
         bool,
         typer.Option("--counters", help="have Nsight Compute read the GPU's counters too, where that is allowed"),
     ] = False,
-    sandbox: WantedSandbox = SandboxOption.auto,
+    sandbox: WantedSandbox = "auto",
     image: Image = DEFAULT_IMAGE,
     *,
     course: Course,
@@ -266,7 +253,7 @@ def profile_(
     from grader import profiling
 
     catch_signals()
-    place = Place(sandbox.value, "auto" if gpu else "cpu", image=image, course=course)
+    place = Place(sandbox, "auto" if gpu else "cpu", image=image, course=course)
     request = Request(
         submission,
         course,
@@ -356,7 +343,7 @@ def build_image(
     tag: Annotated[
         str, typer.Option("--tag", "-t", envvar="GRADER_IMAGE", metavar="NAME", help="the image's name")
     ] = DEFAULT_IMAGE,
-    device: Annotated[ImageDevice, typer.Option(help="cpu: smaller, grades correctness alone")] = ImageDevice.cuda,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="cpu: smaller, grades correctness alone")] = "cuda",
     base_image: Annotated[
         str | None, typer.Option(metavar="NAME", help="a Debian or Ubuntu with Python >= 3.11, venv and pip")
     ] = None,
@@ -371,7 +358,7 @@ def build_image(
     from grader.image import build
 
     catch_signals()
-    arguments = {"DEVICE": device.value} | ({"BASE_IMAGE": base_image} if base_image else {})
+    arguments: dict[str, str] = {"DEVICE": device} | ({"BASE_IMAGE": base_image} if base_image else {})
     for pair in build_arg or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:

@@ -6,10 +6,9 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
@@ -73,18 +72,6 @@ def default_course() -> Path:
 # Options of several verbs.
 
 
-class DeviceOption(StrEnum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class SandboxOption(StrEnum):
-    auto = "auto"
-    host = "host"
-    docker = "docker"
-
-
 Course = Annotated[
     Path,
     typer.Option(
@@ -101,7 +88,8 @@ Names = Annotated[
     typer.Option("--assignment", "-a", metavar="NAME", help="only this assignment; may be repeated"),
 ]
 WantedDevice = Annotated[
-    DeviceOption, typer.Option(show_default=False, help="auto, the default, is the GPU where there is one")
+    Literal["auto", "cpu", "cuda"],
+    typer.Option(show_default=False, help="auto, the default, is the GPU where there is one"),
 ]
 Speed = Annotated[
     bool, typer.Option("--speed/--no-speed", show_default=False, help="measure speed where there is a CUDA GPU")
@@ -110,7 +98,7 @@ Quick = Annotated[
     bool, typer.Option("--quick", help="a first look: no largest cases, no compute-sanitizer, few rounds")
 ]
 WantedSandbox = Annotated[
-    SandboxOption,
+    Literal["auto", "host", "docker"],
     typer.Option(
         envvar="GRADER_SANDBOX",
         show_default=False,

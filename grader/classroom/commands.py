@@ -6,9 +6,8 @@ import secrets
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 from rich.table import Table
@@ -19,7 +18,7 @@ from grader.classroom import changes, decisions, leaderboard
 from grader.classroom.differences import course_of
 from grader.classroom.export import Format, Wanted, export
 from grader.classroom.folder import ClassError, RunFolder
-from grader.classroom.grades import Grades
+from grader.classroom.grades import Basis, Grades
 from grader.classroom.intake import Order, add_to_class, new_class
 from grader.classroom.model import ClassRun
 from grader.classroom.people import find, find_all
@@ -28,12 +27,10 @@ from grader.classroom.record import show, told_grade
 from grader.console import (
     EXIT_INFRA,
     Course,
-    DeviceOption,
     Image,
     Names,
     Quick,
     RequireIsolation,
-    SandboxOption,
     Speed,
     WantedDevice,
     WantedSandbox,
@@ -56,27 +53,14 @@ Reason = Annotated[str, typer.Option("--reason", metavar="WORDS", help="why; kep
 By = Annotated[str, typer.Option("--by", metavar="NAME", help="who decides (default: this user)")]
 
 
-class BasisName(StrEnum):
-    all = "all"
-    correctness = "correctness"
-
-
-class Platform(StrEnum):
-    auto = "auto"
-    gradescope = "gradescope"
-    moodle = "moodle"
-    canvas = "canvas"
-    github = "github"
-    folders = "folders"
-
-
+Platform = Literal["auto", "gradescope", "moodle", "canvas", "github", "folders"]
 FROM = typer.Option("--from", metavar="PATH", help="a learning platform's zip, or the folder that it was unpacked into")
 WantedPlatform = Annotated[
     Platform,
     typer.Option(
         metavar="NAME",
         show_default=False,
-        help=f"what PATH is, of {', '.join(list(Platform)[1:])} (default: recognised by its contents)",
+        help=f"what PATH is, of {', '.join(get_args(Platform)[1:])} (default: recognised by its contents)",
     ),
 ]
 
@@ -88,15 +72,15 @@ def new_(
     roster: Annotated[
         Path | None, typer.Option(metavar="CSV", help="all students, with columns as name, email, sid, login, alias")
     ] = None,
-    platform: WantedPlatform = Platform.auto,
+    platform: WantedPlatform = "auto",
     assignment: Names = None,
-    device: WantedDevice = DeviceOption.auto,
+    device: WantedDevice = "auto",
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="the inputs for all hand-ins (default: drawn)")
     ] = None,
     speed: Speed = True,
     quick: Quick = False,
-    sandbox: WantedSandbox = SandboxOption.auto,
+    sandbox: WantedSandbox = "auto",
     require_isolation: RequireIsolation = False,
     image: Image = DEFAULT_IMAGE,
     *,
@@ -113,8 +97,8 @@ def new_(
             course="" if _is_own(course) else str(course.resolve()),
             assignments=tuple(assignment or ()),
             seed=secrets.randbits(53) if seed is None else seed,
-            device=device.value,
-            sandbox=sandbox.value,
+            device=device,
+            sandbox=sandbox,
             image=image,
             require_isolation=require_isolation,
             speed=speed,
@@ -132,7 +116,7 @@ def add_(
     roster: Annotated[
         Path | None, typer.Option(metavar="CSV", help="a later roster: new students, and names and ids of the others")
     ] = None,
-    platform: WantedPlatform = Platform.auto,
+    platform: WantedPlatform = "auto",
 ) -> None:
     """Take a later export, or roster: newer hand-ins count.
 
@@ -151,7 +135,7 @@ def add_(
 def _order(source: Path | None, platform: Platform, course: Path, names: Sequence[str]) -> Order:
     """Raises CourseError."""
     wanted = tuple(one.spec.file for one in load_course(course, names))
-    return Order(source, "" if platform is Platform.auto else platform.value, wanted, tuple(stub_names(course)))
+    return Order(source, "" if platform == "auto" else platform, wanted, tuple(stub_names(course)))
 
 
 def _is_own(course: Path) -> bool:
@@ -356,9 +340,7 @@ def export_(
     column: Annotated[
         str, typer.Option(metavar="NAME", help="the template's column for the grades (default: the only one that fits)")
     ] = "",
-    points: Annotated[
-        BasisName, typer.Option(help="correctness: without speed, where the class has no GPU")
-    ] = BasisName.all,
+    points: Annotated[Basis, typer.Option(help="correctness: without speed, where the class has no GPU")] = "all",
     without_open: Annotated[
         bool, typer.Option("--without-open", help="leave out students whose points are not all graded")
     ] = False,
@@ -369,7 +351,7 @@ def export_(
     """
     folder = RunFolder(run)
     with failures("interrupted: nothing was exported"):
-        wanted = Wanted(form, into, template, column, without_open, points.value)
+        wanted = Wanted(form, into, template, column, without_open, points)
         written, notes = export(folder, wanted, course_of(folder.run()))
         console.print(plain(f"{written}: {notes[0]}"), soft_wrap=True)
         for words in notes[1:]:
