@@ -25,11 +25,6 @@ class Estimate:
     low: float
     high: float
 
-    @property
-    def spread(self) -> float:
-        """Half the interval's width, relative to the median."""
-        return (self.high - self.low) / 2 / self.median
-
 
 def median_interval(values: Sequence[float]) -> Estimate:
     """The median of independent values, with a bootstrap interval (Efron 1979; percentile method, fixed seed).

@@ -22,7 +22,6 @@ SECTOR = 32  # bytes
 MIB = 1 << 20
 KEPT, LOST = 0.55, 1.33  # of L2
 USUAL_REGISTERS = 32  # of a thread, where the kernel was not compiled
-MAX_WIDTH = 16  # bytes of a lane's access
 MAX_SOURCE = 200  # characters of a line
 
 

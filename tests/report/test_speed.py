@@ -324,13 +324,8 @@ def test_a_fault_that_is_told_over_several_lines_stays_inert_in_the_summary() ->
 def test_a_timed_case_counts_in_the_progress_of_its_part() -> None:
     out = io.StringIO()
     with Progress(Console(file=out, width=120, highlight=False)) as progress:
-        progress(
-            Planned(
-                device="cuda",
-                isolation=Isolation(jail="bubblewrap"),
-                parts=(PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2),),
-            )
-        )
+        part = PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2)
+        progress(Planned(device="cuda", isolation=Isolation(jail="bubblewrap"), parts=(part,)))
         progress(SpeedDone(assignment="a", part="p", result=timed()))
         progress(SpeedDone(assignment="a", part="p", result=timed("failed", name="long")))
     assert out.getvalue() == "t: 1 passed, 1 failed\n"

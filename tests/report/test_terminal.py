@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from grader.job import CaseDone, CaseStarted, Event, Planned, PlannedPart
+from grader.job import CaseDone, CaseStarted, Planned, PlannedPart
 from grader.report.checking import CheckView
 from grader.report.failures import EVERYTHING, Detail, case_view
 from grader.report.model import (
@@ -252,12 +252,9 @@ def test_words_without_end_have_room_on_one_screen(fields: dict[str, str], count
 
 
 def test_a_check_cuts_words_without_end() -> None:
-    out = io.StringIO()
-    with CheckView(Console(file=out, width=80)) as view:
-        for event in events_of(make_case("n-1", "failed", message="M" * 4000, traceback="z" * 12000)):
-            view(event)
-    assert len(out.getvalue().splitlines()) < 2 * SCREEN
-    assert "2000 more characters" in out.getvalue()
+    text = checked(make_case("n-1", "failed", message="M" * 4000, traceback="z" * 12000))
+    assert len(text.splitlines()) < 2 * SCREEN
+    assert "2000 more characters" in text
 
 
 def test_everything_is_told_where_it_is_asked_for() -> None:
@@ -314,11 +311,7 @@ def test_the_map_of_the_first_mistake_of_a_part_is_drawn() -> None:
 
 
 def test_a_check_draws_the_map_of_the_mistake() -> None:
-    out = io.StringIO()
-    view = CheckView(Console(file=out, width=80))
-    for event in events_of(make_case("n-1", "failed", message="y[800] is wrong", diagnosis=("why",), map=MAP)):
-        view(event)
-    text = out.getvalue()
+    text = checked(make_case("n-1", "failed", message="y[800] is wrong", diagnosis=("why",), map=MAP))
     assert text.index("y[800] is wrong") < text.index("a cell is 400 × 1 elements") < text.index("why")
 
 
@@ -359,11 +352,20 @@ def test_hints_of_a_right_kernel_stand_below_its_cases() -> None:
     assert f"hint: {HINT}" in found
 
 
-def events_of(result: CaseResult, file: str = "softmax.py") -> list[Event]:
-    """A check of one case."""
-    place: Any = {"assignment": "softmax", "part": "forward"}
-    planned = PlannedPart(**place, title="", file=file, cases=1)
-    return [Planned(device="cpu", parts=(planned,), isolation=Isolation(jail="none")), CaseDone(**place, result=result)]
+def planned(cases: int, file: str = "softmax.py", title: str = "") -> Planned:
+    part = PlannedPart(assignment="softmax", part="forward", file=file, title=title, cases=cases)
+    return Planned(device="cpu", parts=(part,), isolation=Isolation(jail="none"))
+
+
+def checked(result: CaseResult, report: Report | None = None, file: str = "softmax.py", width: int = 80) -> str:
+    """What is printed of a check of one case."""
+    out = io.StringIO()
+    with CheckView(Console(file=out, width=width), "grader check mine") as view:
+        view(planned(1, file))
+        view(CaseDone(assignment="softmax", part="forward", result=result))
+        if report is not None:
+            view.finish(report)
+    return out.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -386,14 +388,10 @@ def test_a_check_names_the_seed_where_inputs_matter_and_the_gpu_where_a_file_is_
     unknown: bool,
 ) -> None:
     case = make_case("n-1", outcome, time_s=time_s)
-    out = io.StringIO()
-    view = CheckView(Console(file=out, width=60), "grader check mine")
-    for event in events_of(case):
-        view(event)
-    view.finish(make_report(make_part(case)))
-    assert ("the same inputs again: grader check mine -a softmax --seed 4711\n" in out.getvalue()) == seed
-    assert ("--seed" in out.getvalue()) == seed
-    assert ("not part of this check" in out.getvalue()) == unknown
+    text = checked(case, make_report(make_part(case)), width=60)
+    assert ("the same inputs again: grader check mine -a softmax --seed 4711\n" in text) == seed
+    assert ("--seed" in text) == seed
+    assert ("not part of this check" in text) == unknown
 
 
 @pytest.mark.parametrize(("width", "marked"), [(100, True), (60, False)])
@@ -401,11 +399,7 @@ def test_marks_below_a_line_are_there_where_the_line_has_one_row(width: int, mar
     source = "    x = tl.load(x_ptr + row * x_row_stride + cols * x_col_stride)"
     traceback = f'  File "softmax.py", line 7, in softmax_kernel\n{source}\n        ^^^^^^^~~~\n'
     case = make_case("n-1", "failed", traceback=traceback)
-    out = io.StringIO()
-    view = CheckView(Console(file=out, width=width))
-    for event in events_of(case):
-        view(event)
-    for text in (out.getvalue(), shown(make_report(make_part(case, points=LOST)), width=width)):
+    for text in (checked(case, width=width), shown(make_report(make_part(case, points=LOST)), width=width)):
         assert "x_col_stride)" in text
         assert ("^^^~~~" in text) == marked
 
@@ -423,15 +417,11 @@ def test_a_check_shows_hints_and_what_it_leaves_open(file: str, triton: bool) ->
     report = hinted(make_report(make_part(make_case(), far)))
     (one,) = report.assignments
     report = report.model_copy(update={"assignments": (one.model_copy(update={"file": file}),)})
-    out = io.StringIO()
-    view = CheckView(Console(file=out, width=160))
-    for event in events_of(make_case(), file):
-        view(event)
-    view.finish(report)
-    assert f"hint: {HINT}" in out.getvalue()
-    assert "not part of this check: speed, which needs a GPU" in out.getvalue()
-    assert ("whether Triton kernels compile for a GPU" in out.getvalue()) == triton
-    assert "skipped here:\n  rows so far apart that their offsets need 64 bits (1 case)\n" in out.getvalue()
+    text = checked(make_case(), report, file, width=160)
+    assert f"hint: {HINT}" in text
+    assert "not part of this check: speed, which needs a GPU" in text
+    assert ("whether Triton kernels compile for a GPU" in text) == triton
+    assert "skipped here:\n  rows so far apart that their offsets need 64 bits (1 case)\n" in text
 
 
 def test_a_property_is_called_by_what_it_tries() -> None:
@@ -558,16 +548,10 @@ def test_nothing_is_overwritten_by_returning_or_stepping_back(place: str, charac
 def progress_of(cases: list[CaseResult], *, terminal: bool, title: str = "Softmax: Forward") -> str:
     out = io.StringIO()
     with Progress(Console(file=out, width=120, force_terminal=terminal, highlight=False)) as progress:
-        progress(
-            Planned(
-                device="cpu",
-                isolation=Isolation(jail="bubblewrap"),
-                parts=(PlannedPart(assignment="softmax", part="f", file="softmax.py", title=title, cases=len(cases)),),
-            )
-        )
+        progress(planned(len(cases), title=title))
         for case in cases:
-            progress(CaseStarted(assignment="softmax", part="f", case=case.name))
-            progress(CaseDone(assignment="softmax", part="f", result=case))
+            progress(CaseStarted(assignment="softmax", part="forward", case=case.name))
+            progress(CaseDone(assignment="softmax", part="forward", result=case))
     return out.getvalue()
 
 
@@ -579,15 +563,9 @@ def test_without_a_terminal_each_finished_part_is_one_plain_line() -> None:
 def test_a_part_that_is_not_finished_prints_no_line() -> None:
     out = io.StringIO()
     with Progress(Console(file=out, width=120)) as progress:
-        progress(
-            Planned(
-                device="cpu",
-                isolation=Isolation(jail="bubblewrap"),
-                parts=(PlannedPart(assignment="a", part="p", file="f.py", title="t", cases=2),),
-            )
-        )
-        progress(CaseDone(assignment="a", part="p", result=make_case("n-1")))
-        progress(CaseDone(assignment="a", part="unplanned", result=make_case("n-1")))
+        progress(planned(2))
+        progress(CaseDone(assignment="softmax", part="forward", result=make_case("n-1")))
+        progress(CaseDone(assignment="softmax", part="unplanned", result=make_case("n-1")))
     assert out.getvalue() == ""
 
 

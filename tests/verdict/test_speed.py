@@ -77,12 +77,8 @@ def test_a_claim_far_below_the_judges_time_does_not_count() -> None:
     assert verdict.speedups["eager"].median == pytest.approx(2.0 / 1.2)
     assert verdict.speedups["compile"].median == pytest.approx(1.0 / 1.2)
     assert verdict.reached == (True, False)
-
-
-def test_the_flag_names_both_times() -> None:
-    (flag,) = verdict_on(laps_of([0.6] * 3, [1.2345] * 3)).flags
-    assert flag == (
-        "not corroborated: the worker says 0.6 ms a call, by the judge's clock it was 1.234 ms; the judge's time counts"
+    assert verdict.flags == (
+        "not corroborated: the worker says 0.6 ms a call, by the judge's clock it was 1.2 ms; the judge's time counts",
     )
 
 
@@ -243,7 +239,7 @@ def test_shares_are_taken_round_by_round() -> None:
     laps = [Lap({"eager": 2 * by * MS, "copy": 0.5 * by * MS, "submission": by * MS}, by * MS) for by in slower]
     verdict = judge_laps(laps, BANDS[:1], COPY, MARGIN)
     assert verdict.shares == pytest.approx({"submission": 0.5, "eager": 0.25, "copy": 1.0})
-    assert verdict.speedups["eager"].spread == pytest.approx(0, abs=1e-12)
+    assert verdict.speedups["eager"].high == pytest.approx(verdict.speedups["eager"].low)
 
 
 def test_what_is_beyond_the_machine_is_flagged_and_cut_to_its_limit() -> None:
@@ -367,13 +363,10 @@ def results(*reached: bool) -> list[BandResult]:
     ("reached", "earned"),
     [((False, False, False), 0), ((True, False, False), 1), ((True, True, False), 3), ((True, True, True), 4.5)],
 )
-def test_each_band_that_is_reached_is_paid(reached: tuple[bool, ...], earned: float) -> None:
-    assert speed_points(WORTH, results(*reached), "passed") == Points(earned=earned, graded=4.5, possible=4.5)
-
-
-def test_a_band_in_doubt_is_paid_in_full() -> None:
-    doubtful = [one.model_copy(update={"undecided": True}) for one in results(True, True, True)]
-    assert speed_points(WORTH, doubtful, "passed").earned == 4.5
+def test_each_band_that_is_reached_is_paid_also_where_it_is_in_doubt(reached: tuple[bool, ...], earned: float) -> None:
+    for in_doubt in (False, True):
+        bands = [one.model_copy(update={"undecided": in_doubt and one.reached}) for one in results(*reached)]
+        assert speed_points(WORTH, bands, "passed") == Points(earned=earned, graded=4.5, possible=4.5)
 
 
 @pytest.mark.parametrize("outcome", sorted(set(OUTCOMES) - UNDECIDED - {"passed"}))
