@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.spinner import Spinner
@@ -18,7 +17,7 @@ from grader.job import CaseDone, CaseStarted, Event, Planned
 from grader.report.failures import Frames, shortened, within
 from grader.report.map_view import MapView
 from grader.report.model import NOT_RUN, CaseResult, Report
-from grader.report.style import STYLE, counted, plain
+from grader.report.style import STYLE, LiveView, counted, plain
 from grader.report.terminal import hints, kernels, printed
 from grader.verdict.cells import is_telling
 
@@ -41,8 +40,8 @@ class _Tally:
         return counted(len(self.passed), "case")
 
 
-class CheckView:
-    """Shows the events of a check; a context manager.
+class CheckView(LiveView):
+    """Shows the events of a check.
 
     command: the check as a student would type it again.
     place: of a result of a file, "path:line" for an editor; mistakes have gcc's form then. None shows them in panels.
@@ -55,7 +54,6 @@ class CheckView:
     def __init__(
         self, console: Console, command: str = "grader check", place: Callable[[CaseResult, str], str] | None = None
     ) -> None:
-        self._console = console
         self._command = command
         self._place = place
         self._some_right = False
@@ -63,18 +61,10 @@ class CheckView:
         self._tallies: dict[str, _Tally] = {}
         self._now: CaseStarted | None = None
         self._spinner = Spinner("dots")
-        self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._progress)
         self.mistakes = 0
         self.unchecked = 0
         self.infra_errors: tuple[str, ...] = ()
-
-    def __enter__(self) -> CheckView:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        super().__init__(console, self._progress)
 
     def _progress(self) -> RenderableType:
         line = Table.grid(padding=(0, 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.panel import Panel
 from rich.spinner import Spinner
 from rich.table import Table
@@ -23,7 +22,7 @@ from grader.report.profile import (
     Remark,
 )
 from grader.report.speed import name_of
-from grader.report.style import counted, headline, plain, shortened
+from grader.report.style import LiveView, counted, headline, plain, shortened
 from grader.verdict.units import bytes_words, ms_words
 
 MAX_LAUNCHES, MAX_LINES, MAX_OPERATORS, MAX_RAN, MAX_NOTES = 5, 7, 3, 6, 3  # of a case on its screen
@@ -32,23 +31,13 @@ NAME_LETTERS, SOURCE_LETTERS = 24, 34
 COUNTED = ("ms", "DRAM", "predicted", "sectors, load / store", "hits, L1 / L2", "occupancy")
 
 
-class ProfileProgress:
-    """A line that says which case is profiled; plain lines if the output is no terminal."""
+class ProfileProgress(LiveView):
+    """A line that says which case is profiled."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._is_live = console.is_terminal and not console.is_dumb_terminal
         self._spinner = Spinner("dots", "starting the judge ...")
-        self._live = Live(self._spinner, console=console, refresh_per_second=10, transient=True)
         self._now, self._done = "", 0
-
-    def __enter__(self) -> ProfileProgress:
-        if self._is_live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        super().__init__(console, lambda: self._spinner)
 
     def __call__(self, event: Event) -> None:
         match event:

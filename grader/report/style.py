@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Self
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -62,6 +64,23 @@ def headline(left: Text, right: Text) -> Table:
 
 def indented(content: RenderableType) -> Padding:
     return Padding(content, (0, 0, 0, 2))
+
+
+class LiveView:
+    """A view of events: drawn anew all the time on a terminal, plain lines elsewhere and on a dumb one. A context manager."""
+
+    def __init__(self, console: Console, drawn: Callable[[], RenderableType]) -> None:
+        self._console = console
+        self._is_live = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=drawn)
+
+    def __enter__(self) -> Self:
+        if self._is_live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
 
 
 def counted(number: int, noun: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.panel import Panel
 from rich.spinner import Spinner
 from rich.table import Table
@@ -30,7 +29,7 @@ from grader.report.model import (
     worst,
 )
 from grader.report.speed import speed_case
-from grader.report.style import STYLE, headline, indented, plain, points_text, shortened
+from grader.report.style import STYLE, LiveView, headline, indented, plain, points_text, shortened
 from grader.verdict.causes import alike, causes
 from grader.verdict.gpu_time import percent
 from grader.verdict.prints import first_lines, heading
@@ -63,26 +62,16 @@ MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
 MAX_PROBLEMS = 6
 
 
-class Progress:
-    """A live table of the parts during a grading; plain lines if the output is no terminal, or a dumb one."""
+class Progress(LiveView):
+    """A table of the parts during a grading."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._is_live = console.is_terminal and not console.is_dumb_terminal
         self._parts: dict[tuple[str, str], tuple[str, int]] = {}
         self._counts: dict[tuple[str, str], Counter[Outcome]] = {}
         self._now: tuple[str, str, str] | None = None
         self._doing = ""
         self._spinner = Spinner("dots")
-        self._live = Live(console=console, refresh_per_second=10, transient=True, get_renderable=self._table)
-
-    def __enter__(self) -> Progress:
-        if self._is_live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        super().__init__(console, self._table)
 
     def __call__(self, event: Event) -> None:
         match event:
