@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from grader.classroom.grades import Ended, Grades, changes_of_counting, is_open, number
+from grader.classroom.grades import Ended, Grades, changes_of_counting, number
 from grader.classroom.model import Student
 from grader.report.json_file import REPORT, read_report
 from grader.report.model import Outcome, Points, Report, SpeedCaseResult
@@ -134,17 +134,14 @@ def _outcome(outcome: Outcome) -> str:
 
 def _scored(report: Report) -> dict[tuple[str, ...], _Scored]:
     found: dict[tuple[str, ...], _Scored] = {}
-    for one in report.assignments:
-        for part in one.parts:
-            title = f"{one.title}, {part.title}" if one.parts[1:] else one.title
-            for group in part.groups:
-                cases = {case.name: (case.title, case.outcome, "") for case in group.cases}
-                found[one.name, part.name, "group", group.name] = _Scored(
-                    f"{title}: {group.title}", group.points, cases
-                )
-            for speed in part.speed.cases:
-                ended = {speed.name: (speed.name, speed.outcome, _speed(speed))}
-                found[one.name, part.name, "speed", speed.name] = _Scored(f"{title}: speed", speed.points, ended)
+    for one, part in report.parts:
+        title = one.title_of(part)
+        for group in part.groups:
+            cases = {case.name: (case.title, case.outcome, "") for case in group.cases}
+            found[one.name, part.name, "group", group.name] = _Scored(f"{title}: {group.title}", group.points, cases)
+        for speed in part.speed.cases:
+            ended = {speed.name: (speed.name, speed.outcome, _speed(speed))}
+            found[one.name, part.name, "speed", speed.name] = _Scored(f"{title}: speed", speed.points, ended)
     return found
 
 
@@ -178,7 +175,7 @@ def told(found: Differences) -> Iterable[str]:
 def _points(points: Points | None) -> str:
     if points is None:
         return ABSENT
-    opened = f", {number(points.possible - points.graded)} open" if is_open(points) else ""
+    opened = f", {number(points.possible - points.graded)} open" if points.is_open else ""
     return f"{number(points.earned)} of {number(points.possible)}{opened}"
 
 

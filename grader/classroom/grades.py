@@ -71,7 +71,7 @@ class Grade:
     @property
     def is_open(self) -> bool:
         """Whether some points were not graded, and no decision overrides them."""
-        return self.override is None and self.points is not None and is_open(self.points)
+        return self.override is None and self.points is not None and self.points.is_open
 
     @property
     def why(self) -> str:
@@ -83,10 +83,6 @@ class Grade:
         if self.is_open:
             return f"{number(self.points.possible - self.points.graded)} of {number(self.points.possible)} points are not graded"
         return ""
-
-
-def is_open(points: Points) -> bool:
-    return points.graded < points.possible - 1e-9
 
 
 def number(value: float) -> str:

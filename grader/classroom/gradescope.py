@@ -116,13 +116,12 @@ def _summary(grade: Grade) -> str:
 
 
 def _tests(report: Report, basis: Basis) -> Iterable[dict[str, Any]]:
-    for one in report.assignments:
-        for part in one.parts:
-            title = f"{one.title}: {part.title}" if one.parts[1:] else one.title
-            for group in part.groups:
-                yield _test(f"{title}: {group.title}", group.points, _wrong(group.cases))
-            for speed in part.speed.cases if basis == "all" else ():
-                yield _test(f"{title}: speed, {speed.name}", speed.points, speed.message)
+    for one, part in report.parts:
+        title = f"{one.title}: {part.title}" if one.parts[1:] else one.title
+        for group in part.groups:
+            yield _test(f"{title}: {group.title}", group.points, _wrong(group.cases))
+        for speed in part.speed.cases if basis == "all" else ():
+            yield _test(f"{title}: speed, {speed.name}", speed.points, speed.message)
 
 
 def _test(name: str, points: Points, output: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -71,21 +70,15 @@ def grader_run(run: ClassRun, course: Path) -> Command:
     return command
 
 
-@dataclass(frozen=True)
-class Handins:
-    """Repeats the checks that `grader run` makes on a submission before it starts a judge."""
-
-    course: Path
-    assignments: tuple[str, ...]
-
-    def why_unusable(self, handin: Path) -> str:
-        wanted = tuple(one.spec.file for one in load_course(self.course, self.assignments))
-        with tempfile.TemporaryDirectory(prefix="grader-handin-") as folder:
-            try:
-                stage(handin, Path(folder, "submission"), wanted, survey(handin, wanted, stub_names(self.course)))
-            except SubmissionError as error:
-                return str(error).removeprefix(f"{handin}: ").removeprefix(f"{handin}/")
-        return ""
+def why_unusable(course: Path, assignments: Sequence[str], handin: Path) -> str:
+    """Why `grader run` refuses a hand-in before it starts a judge; "" if it does not."""
+    wanted = tuple(one.spec.file for one in load_course(course, assignments))
+    with tempfile.TemporaryDirectory(prefix="grader-handin-") as folder:
+        try:
+            stage(handin, Path(folder, "submission"), wanted, survey(handin, wanted, stub_names(course)))
+        except SubmissionError as error:
+            return str(error).removeprefix(f"{handin}: ").removeprefix(f"{handin}/")
+    return ""
 
 
 class RunningAttempt:

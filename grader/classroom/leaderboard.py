@@ -81,15 +81,14 @@ def leaderboard(grades: Grades) -> list[Board]:
 
 def _measured(report: Report) -> Iterable[tuple[Place, str, PartResult, list[SpeedCaseResult]]]:
     """The parts in which every speed case was measured, against the same baseline."""
-    for one in report.assignments:
-        for part in one.parts:
-            cases = [case for case in part.speed.cases if case.measured is not None]
-            shared = [name for name in (EAGER, COMPILE) if all(name in _speedups(case) for case in cases)]
-            if not cases or len(cases) < len(part.speed.cases) or not shared:
-                continue
-            title = f"{one.title}: {part.title}" if one.parts[1:] else one.title
-            sizes = tuple(f"{case.name}: {case.size}" for case in cases)
-            yield (report.environment.gpu or "no GPU", one.name, part.name, sizes, shared[0]), title, part, cases
+    for one, part in report.parts:
+        cases = [case for case in part.speed.cases if case.measured is not None]
+        shared = [name for name in (EAGER, COMPILE) if all(name in _speedups(case) for case in cases)]
+        if not cases or len(cases) < len(part.speed.cases) or not shared:
+            continue
+        title = f"{one.title}: {part.title}" if one.parts[1:] else one.title
+        sizes = tuple(f"{case.name}: {case.size}" for case in cases)
+        yield (report.environment.gpu or "no GPU", one.name, part.name, sizes, shared[0]), title, part, cases
 
 
 def is_eligible(part: PartResult, cases: Sequence[SpeedCaseResult]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rich.console import Console
 
@@ -11,7 +12,7 @@ from grader.classroom import grading
 from grader.classroom.differences import LOCK, course_of, of_grader, of_stations, refuse
 from grader.classroom.dispatch import Dispatch, Options
 from grader.classroom.folder import ClassError, RunFolder
-from grader.classroom.grading import Handins, grader_run
+from grader.classroom.grading import grader_run, why_unusable
 from grader.classroom.lock import NAME, lock
 from grader.classroom.station import stations
 from grader.classroom.task import Task, chosen, read_tasks, spoilt
@@ -47,7 +48,7 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
             tasks,
             here,
             options.command or grader_run(run, course),
-            Handins(course, run.assignments).why_unusable,
+            partial(why_unusable, course, run.assignments),
             view,
             options,
             begun=begun,

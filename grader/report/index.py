@@ -157,7 +157,7 @@ def index(submissions: Sequence[IndexedReport], redact: bool = False) -> str:
         submissions=[] if redact else submissions,
         graded=graded,
         left_out=len(submissions) - len(graded),
-        open=sum(_is_open(one.score) for one in graded),
+        open=sum(one.score.is_open for one in graded),
         days=_days(graded),
         made_with=_most(graded),
         plots=[plot for plot in (points_plot(graded), groups_plot(graded)) if plot],
@@ -185,7 +185,7 @@ def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
     top = max(score.graded for score in decided)
     step = round_step(top / BARS)
     bins = max(1, math.ceil(top / step - 1e-9))
-    counts = Counter((min(int(one.earned / step + 1e-9), bins - 1), _is_open(one)) for one in decided)
+    counts = Counter((min(int(one.earned / step + 1e-9), bins - 1), one.is_open) for one in decided)
     pairs = [(counts[at, False], counts[at, True]) for at in range(bins)]
     left, right, bottom = 40, WIDTH - 10, 240
     x, y = Axis(0, bins * step, left, right), Axis(0, max(5, *map(sum, pairs)), bottom, 16)
@@ -205,7 +205,7 @@ def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
         rows.append(("nothing graded", "", str(undecided)))
     told = _told_of_points(decided, top, undecided)
     key: tuple[tuple[str, Mark], ...] = ()
-    if any(map(_is_open, decided)):
+    if any(one.is_open for one in decided):
         key = tuple((name, rectangle(1, 1, 10, 10, look)) for name, look in LOOKS)
     head = ("points", *(name for name, _ in LOOKS))
     return Plot("points", "Points", told, WIDTH, 282, marks, head, rows, key)
@@ -213,17 +213,13 @@ def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
 
 def _told_of_points(decided: Sequence[Points], top: float, undecided: int) -> str:
     told = [f"Of {top:g} points at most."]
-    if whole := [one.earned for one in decided if not _is_open(one)]:
+    if whole := [one.earned for one in decided if not one.is_open]:
         told.append(f"The median of the {len(whole)} graded in full is {statistics.median(whole):g}.")
     if some := len(decided) - len(whole):
         told.append(f"{some} have open points, which nobody lost: they have at least what is shown.")
     if undecided:
         told.append(f"Of {undecided} nothing could be graded; they are not in the picture.")
     return " ".join(told)
-
-
-def _is_open(score: Points) -> bool:
-    return score.graded < score.possible - 1e-9
 
 
 def groups_plot(graded: Sequence[IndexedReport]) -> Plot | None:

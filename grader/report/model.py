@@ -90,6 +90,11 @@ class Points(Model):
             )
         return self
 
+    @property
+    def is_open(self) -> bool:
+        """Whether some points were not graded."""
+        return self.graded < self.possible - 1e-9
+
     @staticmethod
     def total(points: Iterable[Points]) -> Points:
         every = list(points)

@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from grader.report import profiling
 from grader.report.model import ContenderTime, SpeedMeasurement
 from grader.report.page import rendered
 from grader.report.profile import CaseProfile, Profile
-from grader.report.profiling import (
-    COUNTED,
-    busy_words,
-    costliest,
-    counters_words,
-    grid_words,
-    kernel_words,
-    launch_words,
-    line_cost,
-    line_notes,
-    line_words,
-    moved_words,
-    place_words,
-    praise,
-    ran_words,
-    time_words,
-    timed_words,
-    title,
-)
+from grader.report.profiling import costliest, line_cost, line_notes, line_words, title
 from grader.report.races import KEY, Timed, key, roofline, symbol
 from grader.report.speed import name_of
 from grader.report.style import shortened
@@ -48,21 +31,9 @@ def page(profile: Profile) -> str:
             for number, case in enumerate(profile.cases, 1)
         ],
         roofline=roofline(timed(profile)),
-        title=title,
-        moved_words=moved_words,
-        praise=praise,
-        time_words=time_words,
-        timed_words=timed_words,
+        profiling=profiling,
         bytes_words=bytes_words,
         ms_words=ms_words,
-        place_words=place_words,
-        kernel_words=kernel_words,
-        launch_words=launch_words,
-        ran_words=ran_words,
-        counted=COUNTED,
-        counters_words=counters_words,
-        grid_words=grid_words,
-        busy_words=busy_words,
     )
 
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from grader.classroom import grading as module
-from grader.classroom.grading import Handins, RunningAttempt, grader_run, last_words, remove_drafts
+from grader.classroom.grading import RunningAttempt, grader_run, last_words, remove_drafts, why_unusable
 from grader.classroom.lock import NAME, Lock, holder, lock
 from grader.classroom.model import Attempt, ClassRun
 from grader.classroom.task import Task
@@ -139,12 +139,13 @@ def test_a_refusal_that_is_not_the_hand_ins_is_a_usage_error(scripted: Make) -> 
 
 def test_why_a_hand_in_is_unusable_is_read_from_its_files(tmp_path: Path, course: Course) -> None:
     course.add("double")
-    handins = Handins(course.folder, ())
     folder = tmp_path / "handin"
     folder.mkdir()
-    assert handins.why_unusable(folder).startswith("is empty"), "the path of the hand-in is no word for a gradebook"
+    assert why_unusable(course.folder, (), folder).startswith("is empty"), (
+        "the path of the hand-in is no word for a gradebook"
+    )
     (folder / "double.py").write_text("x")
-    assert handins.why_unusable(folder) == ""
+    assert why_unusable(course.folder, (), folder) == ""
 
 
 def test_a_grading_beyond_its_limit_is_killed_with_all_its_group(scripted: Make) -> None:
