@@ -11,7 +11,7 @@ from grader.report.model import Interval
 from grader.report.profile import CaseProfile, GpuRun, Profile, TimedSize
 from grader.report.profile_page import MAX_LINES, lines_plot, page, times_plot
 from grader.verdict.profile import case_profile
-from tests.report.test_page import ATTRIBUTES, HOSTILE, TAGS, Parsed
+from tests.report.test_page import HOSTILE, Parsed
 from tests.report.test_profiling import COUNTED, three_passes
 from tests.report.test_speed import measured
 from tests.support.traces import H200, bare_case, elementwise
@@ -138,9 +138,7 @@ def hostile() -> Profile:
 def test_a_students_words_stay_words() -> None:
     found = page(hostile())
     parsed = Parsed(found)
-    assert {name for name, _ in parsed.elements} <= TAGS
-    assert {name for _, attributes in parsed.elements for name in attributes} <= ATTRIBUTES
-    assert parsed.comments == []
+    assert parsed.foreign == set()
     assert parsed.text.count("<script>alert(1)</script>") >= 6
     assert not re.search("[\u202e\u2066\x1b\x9b\x07\x85\ufeff]", found)
 
