@@ -141,7 +141,8 @@ def _words(process: psutil.Process | None) -> str:
 
 def test_each_is_counted_once_whatever_is_killed(tmp_path: Path, course: Course) -> None:
     course.add("double")
-    ways = ["grader run", *["sleep 1; graded"] * (REAL - 1)]
+    # Slow enough that one GPU has not graded all that is left while the grading on the other one is stopped.
+    ways = ["grader run", *["sleep 2; graded"] * (REAL - 1)]
     scripts = {f"s{number}": f"# {number}\n{ways[number % REAL]}" for number in range(STUDENTS)}
     made = Scripted(tmp_path, course.folder, scripts, speed=False)
     graded = Graded(made, tmp_path)
