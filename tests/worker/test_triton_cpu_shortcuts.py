@@ -60,6 +60,15 @@ interpreter.InterpreterBuilder.create_int_cast = lambda *one: numbers.append(one
 x = torch.full((8,), 2**30, dtype=torch.int32)
 doubled[(1,)](x, y := torch.zeros_like(x))
 assert y.tolist() == [-(2**31)] * 8 and not numbers, (y, numbers)
+
+def block(*shape, of):
+    return tl.tensor(None, tl.block_type(of, list(shape)) if shape else of)
+
+one, two, other, number = block(4, 8, of=tl.int8), block(4, 8, of=tl.float32), block(8, 4, of=tl.int8), block(of=tl.int8)
+assert one.shape is two.shape and [list(x.shape) for x in (one, other, number)] == [[4, 8], [8, 4], []]
+assert [x.numel.value for x in (one, two, other, number)] == [32, 32, 32, 1]
+assert [x.dtype for x in (one, two, other, number)] == [tl.int8, tl.float32, tl.int8, tl.int8]
+assert [x.type.scalar for x in (one, two)] == [tl.int8, tl.float32]
 """
 
 

@@ -129,7 +129,8 @@ PATCHES = (
     Patch(
         ("_patch_lang", "_LangPatchScope.restore", "interpreter_builder.options"),
         "triton_cpu/shortcuts",
-        "each call of a device function looks through all of the language, and each sum of integers for an overflow that is not told",
+        "each call of a device function looks through all of the language, each sum of integers for an overflow that is not told, and "
+        "each block makes its shape anew (`tl.tensor.__init__`)",
         "no plan",
     ),
     Patch(
