@@ -16,7 +16,7 @@ rounds = st.lists(times, min_size=1, max_size=20)
 
 
 def width(found: Estimate) -> float:
-    """Of the interval, relative to the median."""
+    """The interval's width, relative to the median."""
     return (found.high - found.low) / found.median
 
 
@@ -99,7 +99,7 @@ def test_more_rounds_make_a_narrower_interval() -> None:
 
 
 def test_a_speedup_says_how_many_times_as_fast_as_the_baseline() -> None:
-    """By the ratio within each round, not by that of the medians, which is 2 in the first line."""
+    """The ratio is taken within each round; the medians of the first line have the ratio 2."""
     assert speedup([0.3, 0.4, 0.6], [0.1, 0.2, 0.2]).median == pytest.approx(3.0)
     assert speedup([1e-3] * 5, [2e-3] * 5) == Estimate(0.5, 0.5, 0.5)
 
