@@ -77,8 +77,12 @@ def test_a_claim_far_below_the_judges_time_does_not_count() -> None:
     assert verdict.speedups["eager"].median == pytest.approx(2.0 / 1.2)
     assert verdict.speedups["compile"].median == pytest.approx(1.0 / 1.2)
     assert verdict.reached == (True, False)
-    assert verdict.flags == (
-        "not corroborated: the worker says 0.6 ms a call, by the judge's clock it was 1.2 ms; the judge's time counts",
+
+
+def test_the_flag_names_both_times() -> None:
+    (flag,) = verdict_on(laps_of([0.6] * 3, [1.2345] * 3)).flags
+    assert flag == (
+        "not corroborated: the worker says 0.6 ms a call, by the judge's clock it was 1.234 ms; the judge's time counts"
     )
 
 
