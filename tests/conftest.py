@@ -350,11 +350,23 @@ class Running:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def finish(self, limit_s: float = 240) -> Ran:
-        output, errors = self.process.communicate(timeout=limit_s)
+    def finish(self, limit_s: float | None = None) -> Ran:
+        """Waits for its end, by default as long as pytest lets the test; a run that takes longer is killed."""
+        try:
+            output, errors = self.process.communicate(timeout=limit_s)
+        except BaseException:
+            self.kill()
+            raise
         path = self.output / "report.json"
         report = Report.model_validate_json(path.read_bytes()) if path.exists() else None
         return Ran(self.process.returncode, output, errors, report, self.left())
+
+    def kill(self) -> None:
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        self.process.kill()
+        self.process.communicate()
 
     def left(self, patience_s: float = 5.0) -> list[str]:
         """Processes, files and shared memory that outlive the run."""
@@ -386,8 +398,4 @@ def start_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartRun]:
 
     yield start
     for running in started:
-        for process in running.processes():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        running.process.kill()
-        running.process.communicate()
+        running.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -117,7 +116,7 @@ KERNELS = {
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One grading of a submission with all of them."""
     folder = tmp_path_factory.mktemp("compilation")
     course, submission = Course(folder / "course"), folder / "submission"
@@ -136,9 +135,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
             f"INTERPRETED: tl.constexpr = tl.constexpr({INTERPRETED})\n\n@triton.jit\ndef twice",
         )
         (submission / f"{name}.py").write_text(text)
-    running = Running(folder, [str(submission), "--course", str(course.folder), "--device", "cpu"])
-    yield running.finish(limit_s=800)
-    running.process.kill()
+    return Running(folder, [str(submission), "--course", str(course.folder), "--device", "cpu"]).finish()
 
 
 def kernels(ran: Ran, name: str, case: str) -> dict[str, KernelResources]:

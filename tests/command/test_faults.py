@@ -9,7 +9,8 @@ import pytest
 from tests.conftest import IN_DOCKER, Course, Ran, Running, StartRun, problem_toml
 from tests.support import containers
 
-pytestmark = pytest.mark.grading
+# One grading of all cases, most of which end by a time limit: it takes 80 s on idle cores, 200 beside other tests.
+pytestmark = [pytest.mark.grading, pytest.mark.timeout(900)]
 
 # Each case's body runs inside `double(x)`; a case named "right..." is answered rightly and must pass whatever its neighbours did.
 CASES: dict[str, str] = {

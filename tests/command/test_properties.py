@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.conftest import PROBLEM, Course, Ran, Running, StartRun, problem_toml
@@ -67,16 +65,14 @@ def add(course: Course, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("properties")
     course, submission = Course(folder / "course"), folder / "submission"
     submission.mkdir()
     for name, body in SUBMISSIONS.items():
         add(course, name)
         (submission / f"{name}.py").write_text(f"{HEAD}{body}\n")
-    running = Running(folder, [str(submission), "--course", str(course.folder), "--device", "cpu"])
-    yield running.finish(limit_s=500)
-    running.process.kill()
+    return Running(folder, [str(submission), "--course", str(course.folder), "--device", "cpu"]).finish()
 
 
 def told(ran: Ran, name: str, case: str = "test_it_is_odd") -> str:
