@@ -117,7 +117,7 @@ def _summary(grade: Grade) -> str:
 
 def _tests(report: Report, basis: Basis) -> Iterable[dict[str, Any]]:
     for one, part in report.parts:
-        title = f"{one.title}: {part.title}" if one.parts[1:] else one.title
+        title = one.title_of(part)
         for group in part.groups:
             yield _test(f"{title}: {group.title}", group.points, _wrong(group.cases))
         for speed in part.speed.cases if basis == "all" else ():

@@ -86,9 +86,9 @@ def _measured(report: Report) -> Iterable[tuple[Place, str, PartResult, list[Spe
         shared = [name for name in (EAGER, COMPILE) if all(name in _speedups(case) for case in cases)]
         if not cases or len(cases) < len(part.speed.cases) or not shared:
             continue
-        title = f"{one.title}: {part.title}" if one.parts[1:] else one.title
         sizes = tuple(f"{case.name}: {case.size}" for case in cases)
-        yield (report.environment.gpu or "no GPU", one.name, part.name, sizes, shared[0]), title, part, cases
+        place = (report.environment.gpu or "no GPU", one.name, part.name, sizes, shared[0])
+        yield place, one.title_of(part), part, cases
 
 
 def is_eligible(part: PartResult, cases: Sequence[SpeedCaseResult]) -> bool:
