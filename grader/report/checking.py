@@ -190,4 +190,4 @@ def left_open(report: Report) -> list[RenderableType]:
     reasons = [plain(f"{reason} ({counted(count, 'case')})", "dim") for reason, count in skipped.items()]
     below: list[RenderableType] = [Padding(reason, (0, 0, 0, 2), expand=False) for reason in reasons]
     told = plain(f"not part of this check: speed, which needs a GPU{compiling}", "dim")
-    return [told, plain("skipped here:", "dim"), *below] if below else [told]
+    return [told, plain("skipped without a GPU:", "dim"), *below] if below else [told]

@@ -421,7 +421,7 @@ def test_a_check_shows_hints_and_what_it_leaves_open(file: str, triton: bool) ->
     assert f"hint: {HINT}" in text
     assert "not part of this check: speed, which needs a GPU" in text
     assert ("whether Triton kernels compile for a GPU" in text) == triton
-    assert "skipped here:\n  rows so far apart that their offsets need 64 bits (1 case)\n" in text
+    assert "skipped without a GPU:\n  rows so far apart that their offsets need 64 bits (1 case)\n" in text
 
 
 def test_a_property_is_called_by_what_it_tries() -> None:
