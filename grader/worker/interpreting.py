@@ -171,13 +171,23 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 
 def compute_as_a_gpu_does() -> None:
     """Patch the interpreter to compute in bfloat16, to take bools and large ints as arguments, to add atomics by tensor
-    descriptors, to make loop variables tensors, and to find a kernel's own names. Must be called before
-    `MemoryChecks.install`.
+    descriptors, to make loop variables tensors, to find a kernel's own names, and to take `max` and NaN as a GPU does.
+    Must be called before `MemoryChecks.install`.
 
     Raises:
         RuntimeError: this Triton lacks a name that is to be patched.
     """
-    from grader.worker.triton_cpu import arguments, bfloat16, descriptors, logic, loops, names, patches, shortcuts
+    from grader.worker.triton_cpu import (
+        arguments,
+        bfloat16,
+        descriptors,
+        extremes,
+        logic,
+        loops,
+        names,
+        patches,
+        shortcuts,
+    )
 
     patches.check()
     warnings.filterwarnings(
@@ -190,6 +200,7 @@ def compute_as_a_gpu_does() -> None:
     loops.provide()
     names.provide()
     logic.provide()
+    extremes.provide()
 
 
 def provide_libdevice() -> None:

@@ -58,6 +58,20 @@ _add("absolute", "y = tl.abs(a)", "a.abs()", ALL)
 _add("larger", "y = tl.maximum(a, b)", "torch.maximum(a, b)", ALL)
 _add("smaller", "y = tl.minimum(a, b)", "torch.minimum(a, b)", ALL)
 _add("between", "y = tl.clamp(a, -0.5, 0.5)", "a.clamp(-0.5, 0.5)")
+_add("larger by Python's name", "y = max(a, b)", "torch.maximum(a, b)", ALL)
+_add("larger of three by Python's name", "y = max(a, b, 0.5)", "torch.maximum(a, b).clamp(min=0.5)")
+_add("smaller by Python's name", "y = min(a, 0.5)", "a.clamp(max=0.5)")
+_add("larger of two constants", "y = a * max(N, 8) + min(3, 2.5)", "a * N + 2.5")
+_NAN = 'c = tl.where(b > 0, float("nan"), b); '
+_NAN_TOO = "torch.where(b > 0, torch.nan, b)"
+_add("larger beside NaN", f"{_NAN}y = tl.maximum(a, c)", f"torch.fmax(a, {_NAN_TOO})")
+_add("smaller beside NaN", f"{_NAN}y = tl.minimum(c, a)", f"torch.fmin(a, {_NAN_TOO})")
+_add(
+    "larger with NaN told",
+    f"{_NAN}y = tl.maximum(a, c, propagate_nan=tl.PropagateNan.ALL)",
+    f"torch.maximum(a, {_NAN_TOO})",
+)
+_add("between, of NaN", f"{_NAN}y = tl.clamp(c, -0.5, 0.5)", f"{_NAN_TOO}.nan_to_num(nan=-0.5).clamp(-0.5, 0.5)")
 _add("chosen", "y = tl.where(a > b, a, b)", "torch.where(a > b, a, b)", ALL)
 _add("compared", "y = (a < b).to(tl.float32)", "(a < b).float()", ALL, "float32")
 _add("equal", "y = (a == a).to(tl.int32) + (a != b).to(tl.int32)", "(a == a).int() + (a != b).int()", ALL, "int32")

@@ -1,5 +1,5 @@
-"""Gives kernels in Triton's interpreter the names that they have on a GPU: variables of an enclosing function, and
-functions that a file imports from Triton's language by name.
+"""Gives kernels in Triton's interpreter the names that they have on a GPU: variables of an enclosing function, functions
+that a file imports from Triton's language by name, and `max` and `min`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 
 import triton.language as tl
 from triton.runtime.interpreter import FunctionRewriter
+
+from grader.worker.triton_cpu import extremes
 
 LOOPS = (tl.range, tl.static_range)  # as they are before the interpreter replaces them
 
@@ -49,6 +51,9 @@ def provide() -> None:
 def _own_names(function: Any) -> dict[str, Any]:
     code, scope = function.__code__, function.__globals__
     found = {name: scope[name] for name in code.co_names if _is_of_the_language(scope.get(name))}
+    found |= {
+        name: extremes.builtin(name) for name in extremes.ELEMENTWISE if name in code.co_names and name not in scope
+    }
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         found[name] = cell.cell_contents
     return {name: _interpreted(one) if _is_of_the_language(one) else one for name, one in found.items()}

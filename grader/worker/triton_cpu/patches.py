@@ -109,6 +109,12 @@ PATCHES = (
         "no plan",
     ),
     Patch(
+        _builder("create_maxnumf", "create_minnumf", "create_clampf"),
+        "triton_cpu/extremes",
+        "of a number and a NaN these give NaN, and on a GPU the number",
+        "no plan",
+    ),
+    Patch(
         ("FunctionRewriter._compile_and_exec",),
         "triton_cpu/logic",
         "`and`, `or` and `not` take a block for true",
@@ -117,7 +123,8 @@ PATCHES = (
     Patch(
         ("FunctionRewriter._compile_and_exec", "FunctionRewriter._find_def"),
         "triton_cpu/names",
-        "a kernel's text is compiled without the variables of an enclosing function, from its last line with `def` on",
+        "a kernel's text is compiled without the variables of an enclosing function, from its last line with `def` on, and with Python's "
+        "`max` and `min`",
         "no plan",
     ),
     Patch(
