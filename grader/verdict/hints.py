@@ -215,6 +215,10 @@ HINTS = {
         r"'tensor' object has no attribute '(?!__)|object of type 'tensor' has no len",
         "in a kernel x is a pointer or a block, no torch.Tensor: pass sizes and strides as arguments, use tl's functions",
     ),
+    "method-of-a-one": Hint(
+        r"'int' object has no attribute '(to|cast|dtype|type|handle)'",
+        "an argument that is 1, a size or a stride, is a plain number in a kernel: tl.cast(n, tl.int64) takes both",
+    ),
     "shape-of-a-pointer": Hint(
         r"list index out of range|'int' object is not callable|tuple index out of range",
         "a pointer does not know its tensor's shape: pass x.shape[0], x.stride(0) and x.numel() as arguments of the kernel",

@@ -141,6 +141,7 @@ TRITON = [
     with_line("block-is-no-tensor", BOTH, "m = x_ptr.stride(0)"),
     with_line("block-is-no-tensor", BOTH, "m = x.transpose()"),
     with_line("block-is-no-tensor", BOTH, "m = len(x)"),
+    kernel("method-of-a-one", BOTH, *GOOD, "m = n.to(tl.int64)", launch="twice[(1,)](x, y, x.stride(0), BLOCK=64)"),
     with_line("shape-of-a-pointer", BOTH, "m = x_ptr.shape[0]"),
     with_line("shape-of-a-pointer", BOTH, "m = x_ptr.numel()"),
     with_line("axis-of-two-values", BOTH, "x = tl.max(x, 0.0)"),
@@ -255,6 +256,7 @@ def make_those_of_triton(how: str) -> None:
 
     compiler = None
     if how == "cpu":
+        interpreting.compute_as_a_gpu_does()
         interpreting.take_the_first_configuration()
         interpreting.let_a_constant_come_first()
     else:

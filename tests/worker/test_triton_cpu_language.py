@@ -227,6 +227,14 @@ _add("branch on a bool", "y = a\n    if flag:\n        y = b", "b")
 _add(
     "int of 33 bits", "y = (large * 2 + tl.arange(0, N)).to(tl.int64)", "2 * (2**31 + 7) + torch.arange(N)", out="int64"
 )
+_add(
+    "one counts",
+    "i = tl.arange(0, N)\n    y = i * one + tl.cast(one, tl.int64) * one - tl.cdiv(one, 4) + tl.where(i < one, 1, 0)",
+    "torch.arange(N) + (torch.arange(N) < 1)",
+    out="int64",
+)
+_add("one is a number", 'y = a\n    if hasattr(one, "to"):\n        y = b', "a")
+_add("no tensor of one is lost", 'y = b\n    if hasattr(kept, "to") and hasattr(typed, "to"):\n        y = a', "a")
 _add("int beyond 32 bits", "y = (huge + tl.arange(0, N)).to(tl.int64)", "2**40 + torch.arange(N)", out="int64")
 _add(
     "loop with a bound of its own", "y = a * 0\n    for i in range(0, n // 16):\n        y += a * i", "a * 6", rtol=1e-6
@@ -345,8 +353,8 @@ def documented(a):
     return twice(a)
 """
 KERNEL = """
-@triton.jit
-def kernel_{number}(a_ptr, b_ptr, y_ptr, n, flag, large, huge, N: triton.language.constexpr):
+@triton.jit(do_not_specialize=["kept"])
+def kernel_{number}(a_ptr, b_ptr, y_ptr, n, flag, large, huge, one, kept, typed: tl.int32, N: triton.language.constexpr):
     a = tl.load(a_ptr + tl.arange(0, N))
     b = tl.load(b_ptr + tl.arange(0, N))
     {lines}
@@ -357,7 +365,7 @@ def call_{number}():
     a, b = (torch.randn(N).to(torch.{dtype}) for _ in range(2))
     expected = ({torch}).to(torch.{out})
     y = torch.zeros(N, dtype=torch.{out})
-    kernel_{number}[(1,)](a, b, y, 64, True, 2**31 + 7, 2**40, N)
+    kernel_{number}[(1,)](a, b, y, 64, True, 2**31 + 7, 2**40, 1, 1, 1, N)
     torch.testing.assert_close(y, expected, rtol={rtol}, atol={rtol}, equal_nan=True)
 """
 TAIL = """

@@ -1,24 +1,28 @@
 """Gives kernels in Triton's interpreter their arguments as a GPU does: a bool as one bit, an int in the width of its
-type.
+type, and an int that is 1 as a constant, for which Triton compiles a kernel of its own.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import TensorHandle
+from triton.runtime.interpreter import InterpretedFunction, TensorHandle
+from triton.runtime.jit import KernelParam
 
 
 def provide() -> None:
-    """Patch the interpreter, which gives a bool 32 bits and then refuses the bool, and gives an int from 2^31 on 32 of
-    its 64 bits.
+    """Patch the interpreter, which gives a bool 32 bits and then refuses the bool, gives an int from 2^31 on 32 of its 64
+    bits, and makes a tensor of each int.
     """
-    convert = interpreter._implicit_cvt
+    convert, run = interpreter._implicit_cvt, InterpretedFunction.run
 
     def converted(argument: Any) -> Any:
+        if isinstance(argument, _Constant):
+            return int(argument)
         if isinstance(argument, bool):
             return tl.tensor(TensorHandle(np.array([argument]), tl.int1), tl.int1)
         result = convert(argument)
@@ -26,4 +30,28 @@ def provide() -> None:
             result.handle.data = result.handle.data.astype(interpreter._get_np_dtype(result.dtype))
         return result
 
-    interpreter._implicit_cvt = converted
+    def ran(function: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
+        names = _specialized(function)
+        given = [
+            _marked(one) if name in names else one for name, one in zip(function.arg_names, arguments, strict=False)
+        ]
+        named = {name: _marked(one) if name in names else one for name, one in named.items()}
+        return run(function, *given, *arguments[len(given) :], grid=grid, warmup=warmup, **named)
+
+    interpreter._implicit_cvt, InterpretedFunction.run = converted, ran
+
+
+class _Constant(int):
+    """An argument that stays a number of Python's in the kernel."""
+
+
+def _marked(argument: Any) -> Any:
+    return _Constant(1) if type(argument) is int and argument == 1 else argument
+
+
+def _specialized(function: Any) -> set[str]:
+    """The parameters of a kernel for whose value 1 Triton compiles it anew."""
+    left = set(function.kwargs.get("do_not_specialize") or ())
+    parameters = enumerate(inspect.signature(function.fn).parameters.values())
+    known = [KernelParam(number, one, bool(left & {number, one.name}), False) for number, one in parameters]
+    return {one.name for one in known if not (one.do_not_specialize or one.is_constexpr or one.annotation_type)}

@@ -73,9 +73,10 @@ PATCHES = (
         "as above",
     ),
     Patch(
-        ("_implicit_cvt",),
+        ("_implicit_cvt", "InterpretedFunction.run"),
         "triton_cpu/arguments",
-        "a plain bool has 32 bits for a type of one and is refused; an int from 2^31 on has 32 bits for a type of 64 and wraps round",
+        "a plain bool has 32 bits for a type of one and is refused; an int from 2^31 on has 32 bits for a type of 64 and wraps round; "
+        "an int that is 1 is a tensor, and on a GPU a constant",
         "bools: in Triton's main branch since February 2026, in no release before 3.8",
     ),
     Patch(
