@@ -106,8 +106,8 @@ HINTS = {
         "math's functions, float() and int() take one number and this is a block: use tl.exp and its like, or x.to(tl.float32)",
     ),
     "numpy-in-a-kernel": Hint(
-        r"'NoneType' object has no attribute 'to_tensor'",
-        "a kernel can use functions of triton.language alone: tl.exp(x) in place of np.exp(x) or x.exp() with brackets of its own",
+        r"operand 'tensor' does not support ufuncs|'NoneType' object has no attribute 'to_tensor'",
+        "a kernel can use functions of triton.language alone: tl.exp(x) in place of np.exp(x)",
     ),
     "no-constexpr": Hint(
         r"arange's arguments must be of type tl\.constexpr|Shape element \d+ must have type `constexpr",

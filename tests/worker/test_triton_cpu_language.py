@@ -58,6 +58,10 @@ _add("absolute", "y = tl.abs(a)", "a.abs()", ALL)
 _add("larger", "y = tl.maximum(a, b)", "torch.maximum(a, b)", ALL)
 _add("smaller", "y = tl.minimum(a, b)", "torch.minimum(a, b)", ALL)
 _add("between", "y = tl.clamp(a, -0.5, 0.5)", "a.clamp(-0.5, 0.5)")
+for _name in ("exp", "exp2", "sin", "cos", "floor", "ceil", "erf", "abs", "sigmoid"):
+    _add(f"{_name} as a method", f"y = a.{_name}()", f"a.{_name}()", rtol=1e-5)
+for _name in ("log", "log2", "sqrt", "rsqrt"):
+    _add(f"{_name} as a method", f"y = tl.abs(a).{_name}()", f"a.abs().{_name}()", rtol=1e-5)
 _add("larger by Python's name", "y = max(a, b)", "torch.maximum(a, b)", ALL)
 _add("larger of three by Python's name", "y = max(a, b, 0.5)", "torch.maximum(a, b).clamp(min=0.5)")
 _add("smaller by Python's name", "y = min(a, 0.5)", "a.clamp(max=0.5)")

@@ -1,11 +1,12 @@
 """Gives kernels in Triton's interpreter the names that they have on a GPU: variables of an enclosing function, functions
-that a file imports from Triton's language by name, and `max` and `min`.
+that a file imports from Triton's language by name, `max` and `min`, and the methods of a block that compute, as `x.exp()`.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -42,10 +43,25 @@ def provide() -> None:
         return execute(rewriter, ast.Module([enclosing], []))(**own)
 
     FunctionRewriter._compile_and_exec = executed
+    _have_methods_of_blocks_found()
     # The interpreter takes the last line that begins with `def`, which may be a docstring's.
     FunctionRewriter._find_def = lambda _, lines: next(
         number for number, line in enumerate(lines, 1) if line.lstrip().startswith("def ")
     )
+
+
+def _have_methods_of_blocks_found() -> None:
+    """Mark the methods of a block that are functions of `tl.math`: Triton marks the functions alone, and the interpreter replaces
+    what is marked. NumPy would call such a method of a block that it is given, and a GPU has no NumPy.
+    """
+    for name, method in vars(tl.tensor).items():
+        if (
+            inspect.isfunction(method)
+            and hasattr(tl.math, name)
+            and "_semantic" in inspect.signature(method).parameters
+        ):
+            setattr(method, tl.core.TRITON_BUILTIN, True)
+    tl.tensor.__array_ufunc__ = None
 
 
 def _own_names(function: Any) -> dict[str, Any]:
