@@ -270,6 +270,23 @@ def test_rounding_in_gradients_that_are_exactly_zero_is_forgiven() -> None:
         judge("flash_attention-backward-n-1", lambda call: rounded(call, 1e-3))
 
 
+def backward_with_a_sum_moved(call: Call) -> dict[str, torch.Tensor]:
+    """As FlashAttention-2 computes it; 1e-6 is added to the sum that o is divided by, and not to the logsumexp."""
+    q, k, v = (call.args[name] for name in ("q", "k", "v"))
+    assert call.upstream is not None
+    scale = q.shape[-1] ** -0.5
+    scores = q @ k.transpose(1, 2) * scale
+    if call.options["is_causal"]:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+    maximum = scores.amax(-1, keepdim=True)
+    e = torch.exp(scores - maximum)
+    total = e.sum(-1, keepdim=True)
+    o = e @ v / (total + 1e-6)
+    p = torch.exp(scores - maximum - torch.log(total))
+    ds = p * (call.upstream @ v.transpose(1, 2) - (o * call.upstream).sum(-1, keepdim=True)) * scale
+    return {"dq": ds @ k, "dk": ds.transpose(1, 2) @ q, "dv": p.transpose(1, 2) @ call.upstream, "o": o}
+
+
 # What passes and what fails -------------------------------------------------------------------------------------------
 
 
@@ -293,6 +310,9 @@ RIGHT = {
     "softmax like the reference's": Claim(elementwise(softmax), "", SOFTMAX_CASES, [1]),
     "naive attention": Claim(forward(), FORWARD, FLOAT32, [1]),
     "naive attention in 16 bits": Claim(forward(), FORWARD, ["float16", "bfloat16", "bfloat16-causal-128"]),
+    "gradients of a sum that 1e-6 is added to": Claim(
+        backward_with_a_sum_moved, BACKWARD, ["n-1", "d-32", "causal-100", "again"], range(1, 9)
+    ),
     "naive gradients in 16 bits": Claim(backward(), BACKWARD, ["float16", "bfloat16", "bfloat16-causal-128"]),
     # `tl.dot` wants P in V's dtype: that rounding is right.
     "P in float16": Claim(forward(p_dtype=torch.float16), FORWARD, ["float16"], [1]),
