@@ -604,13 +604,43 @@ def test_clang_builds_it_too(tmp_path: Path, x: np.ndarray) -> None:
     [
         ("#include <cute/tensor.hpp>\n", 1, "the header cute/tensor.hpp"),
         ("int a;\n#include <cutlass/cutlass.h>\n", 2, "cutlass/cutlass.h"),
-        ('__global__ void k() {\n\n  asm("mov.u32 %0, %laneid;" : "=r"(x));\n}\n', 3, "PTX"),
     ],
 )
 def test_what_only_a_gpu_has_is_named_with_its_line(source: str, line: int, what: str) -> None:
     with pytest.raises(Unsupported, match=f"line {line}: .*only a GPU") as caught:
         refuse_unsupported(source)
     assert what in str(caught.value)
+
+
+LANE = '("mov.u32 %0, %laneid;" : "=r"(lane))'
+IN_KERNEL = f"__global__ void k(int* y) {{\n  int lane;\n  asm{LANE};\n  y[0] = lane;\n}}\n"
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (IN_KERNEL, 3),
+        (IN_KERNEL.replace("asm", "__asm__ volatile "), 3),
+        (IN_KERNEL.replace("asm", "if (lane) asm"), 3),
+        (f"#if __CUDA_ARCH__ >= 750\n{IN_KERNEL}#endif\n", 4),
+        (f"#define LANE(lane) asm volatile{LANE}\n{IN_KERNEL.replace(f'asm{LANE}', 'LANE(lane)')}", None),
+        (f"#ifdef FAST\n{IN_KERNEL}#endif\n", 0),
+        (f"#if 0\n{IN_KERNEL}#endif\n#define LANE(lane) asm volatile{LANE}\n", 0),
+    ],
+    ids=["in a kernel", "volatile", "after if", "compiled", "in a macro", "not compiled", "unused"],
+)
+def test_ptx_needs_a_gpu_where_the_compiler_sees_it(
+    tmp_path: Path, source: str, line: int | None, compiler: str
+) -> None:
+    if line == 0:
+        build(tmp_path, source, compiler)
+        return
+    where = r"\d+" if line is None else line
+    with pytest.raises(
+        Unsupported, match=rf"^line {where}: PTX in asm\(\) is not available on the CPU; only a GPU can"
+    ):
+        build(tmp_path, source, compiler)
 
 
 def test_comments_and_strings_are_left_alone() -> None:

@@ -43,7 +43,7 @@ UNDECLARED = re.compile(
     r"is not a member of (?P<space>[‘'](?:torch|at|c10)\b)?|is not a namespace-name)"
     r"|.*has no member named [‘'](?P<member>\w+)[’']|no member named '(?P<clang_member>\w+)' in "
     r"|(?:use of undeclared identifier|unknown type name|no type named|no template named) '(?P<clang>\w+)'"
-    r"|.*declared with (?:attribute error: |'error' attribute: )not on the CPU: (?P<told>[^\n]+)"
+    r"|.*(?:declared with (?:attribute error: |'error' attribute: )|static[_ ]assert.*?)not on the CPU: (?P<told>[^\n\"]+)"
     r"|(?P<header>[\w./]+\.(?:h|cuh|hpp)): No such file|'(?P<clang_header>[\w./]+\.(?:h|cuh|hpp))' file not found)",
     re.MULTILINE,
 )
@@ -232,8 +232,6 @@ def refuse_unsupported(source: str, header: str = "", own: Container[str] = ()) 
                 continue
             line = token.line + token.text[: found.start()].count("\n")
             raise Unsupported(line, f"the header {found.group(1)}", header=header)
-        if token.kind == "name" and token.text in ("asm", "__asm__"):
-            raise Unsupported(token.line, "PTX in asm()", header=header)
         if token.kind == "name" and token.text in ("__cluster_dims__", "__block_size__"):
             raise Unsupported(token.line, "a cluster of blocks", header=header)
         if token.kind == "name" and token.text in ("texture", "cudaTextureObject_t", "surf2Dread"):

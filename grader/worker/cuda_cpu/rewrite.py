@@ -4,6 +4,7 @@
     cudaLaunchKernel((void*)name, ...)    →   cudaLaunchKernel(name, ...), which knows the parameters' types
     __shared__ float tile[32][33], sum;   →   references into the block's shared memory
     extern __shared__ float dynamic[];    →   a pointer to the launch's dynamic shared memory
+    asm("tanh.approx.f32 ...")            →   an error that `build.py` knows, where the preprocessor leaves the line in
 
 Macro bodies are rewritten too. Newlines keep their places, so line numbers are the student's.
 """
@@ -29,7 +30,8 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 MACRO = re.compile(r"\s*#\s*define\s+\w+(?:\([^)]*\))?")
-NEEDED = re.compile(r"<<<|__shared__|cudaLaunchKernel")
+ASM = ("asm", "__asm__", "__asm")
+NEEDED = re.compile(r"<<<|__shared__|cudaLaunchKernel|\basm\b|\b__asm")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"\n]+)"')
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
@@ -82,6 +84,9 @@ def _macro_body(source: str, line: int) -> str:
 
 
 def _rewrite(tokens: list[Token]) -> None:
+    for token in tokens:
+        if token.kind == "name" and token.text in ASM:
+            token.text = f'static_assert(false, "not on the CPU: PTX in asm()"); {token.text}'
     _rewrite_each(tokens, "__shared__", _shared_declaration)
     _launch_bounds(tokens)
     _rewrite_each(tokens, "<<<", _launch)
