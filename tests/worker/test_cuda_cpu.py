@@ -776,6 +776,7 @@ def test_after_a_launch_in_part_the_next_one_is_whole(huge: Library) -> None:
 
 FEATURES = r"""
 #include <cuda_runtime.h>
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math_constants.h>
 #include <type_traits>
@@ -803,6 +804,13 @@ __global__ void arithmetic_kernel(const float* x, float* y, int n) {
     y[i++] = CUDART_SQRT_2_OVER_PI_F == 0.797884561F && CUDART_PI == 3.1415926535897931 && CUDART_INF_F > 1e38f && isnan(CUDART_NAN_F);  // 1
     __stwt(y + i++, __ldca(x) + __ldlu(x) - __ldcv(x) - __ldg(x) + 4);     // 4
     __stwb(y + i++, __half2float(htanh(__float2half(0.0f))) + 5);          // 5
+    half2 pair = __float2half2_rn(2.0f * one), other(1.0f, 3.0f);
+    pair = pair * other + h2exp(__half2half2(0.0f)) - -other / other;     // (4, 8)
+    pair += __hmax2(pair, other), pair = __hsub2(pair, __habs2(__hneg2(other)));
+    y[i++] = __low2float(pair) * 100 + float(__high2half(pair)) + 1000 * (pair > other);  // 1713
+    nv_bfloat162 brains = __halves2bfloat162(nv_bfloat16(one), 2.0f);
+    brains = __hfma2(brains, brains, __float22bfloat162_rn({1, 2})) * brains;
+    y[i++] = __low2float(brains) * 100 + float(__high2bfloat16(brains));   // 212
     __builtin_assume(n > 0);
     __nanosleep(10);
     long long start = clock64();
@@ -932,7 +940,7 @@ extern "C" void host_api(const float* x, float* y, int n, int) {
 }
 """
 ANSWERS = {
-    "arithmetic": [7, 1, 0, 0.5, 0.5, 9, 3, 18.795888, 1, 3, 1, 1, 1, 15, 1, 4, 5, 1, 11],
+    "arithmetic": [7, 1, 0, 0.5, 0.5, 9, 3, 18.795888, 1, 3, 1, 1, 1, 15, 1, 4, 5, 1713, 212, 1, 11],
     "warps": [31] * 32,
     "shared_forms": list(range(10, 42)),
     "launches": [i + (0, 1, 2, 3, 2, 4, 5)[i // 8] for i in range(56)],

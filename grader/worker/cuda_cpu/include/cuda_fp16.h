@@ -31,8 +31,12 @@ struct alignas(2) __half {
 using half = __half;
 struct alignas(4) __half2 {
     __half x, y;
+    __half2() = default;
+    __half2(__half x, __half y) : x(x), y(y) {}
 };
 using half2 = __half2;
+using nv_half = __half;
+using nv_half2 = __half2;
 
 #define CUDA_CPU_HALF(T, operation)                                                                        \
     static inline T operator operation(T a, T b) { return T(float(a) operation float(b)); }               \
@@ -58,8 +62,43 @@ using half2 = __half2;
     static inline T htanh(T a) { return T(std::tanh(float(a))); }                                          \
     static inline T hlog(T a) { return T(std::log(float(a))); }                                            \
     static inline T hsqrt(T a) { return T(std::sqrt(float(a))); }                                          \
-    static inline T hrsqrt(T a) { return T(1.0f / std::sqrt(float(a))); }
+    static inline T hrsqrt(T a) { return T(1.0f / std::sqrt(float(a))); }                                  \
+    static inline T hrcp(T a) { return T(1.0f / float(a)); }                                               \
+    static inline T __habs(T a) { return T(std::fabs(float(a))); }                                         \
+    static inline bool __hlt(T a, T b) { return a < b; }                                                   \
+    static inline bool __hgt(T a, T b) { return a > b; }                                                   \
+    static inline bool __hle(T a, T b) { return a <= b; }                                                  \
+    static inline bool __hge(T a, T b) { return a >= b; }                                                  \
+    static inline bool __heq(T a, T b) { return a == b; }                                                  \
+    static inline bool __hisnan(T a) { return std::isnan(float(a)); }
 CUDA_CPU_HALVES(__half)
+
+// Pairs: each of the two on its own; a comparison asks whether it holds for both.
+#define CUDA_CPU_PAIR(P, operation)                                                                        \
+    static inline P operator operation(P a, P b) { return {a.x operation b.x, a.y operation b.y}; }        \
+    static CUDA_CPU_INLINE P& operator operation##=(P& a, P b) { return a = a operation b; }
+#define CUDA_CPU_BOTH(P, operation)                                                                        \
+    static inline bool operator operation(P a, P b) { return a.x operation b.x && a.y operation b.y; }
+#define CUDA_CPU_EACH(P, name, of)                                                                         \
+    static inline P name(P a) { return {of(a.x), of(a.y)}; }
+#define CUDA_CPU_PAIRS(P)                                                                                  \
+    CUDA_CPU_PAIR(P, +) CUDA_CPU_PAIR(P, -) CUDA_CPU_PAIR(P, *) CUDA_CPU_PAIR(P, /)                        \
+    CUDA_CPU_BOTH(P, ==) CUDA_CPU_BOTH(P, !=) CUDA_CPU_BOTH(P, <) CUDA_CPU_BOTH(P, >)                      \
+    CUDA_CPU_BOTH(P, <=) CUDA_CPU_BOTH(P, >=)                                                              \
+    static inline P operator-(P a) { return {-a.x, -a.y}; }                                                \
+    static inline P __hadd2(P a, P b) { return a + b; }                                                    \
+    static inline P __hsub2(P a, P b) { return a - b; }                                                    \
+    static inline P __hmul2(P a, P b) { return a * b; }                                                    \
+    static inline P __h2div(P a, P b) { return a / b; }                                                    \
+    static inline P __hmax2(P a, P b) { return {__hmax(a.x, b.x), __hmax(a.y, b.y)}; }                     \
+    static inline P __hmin2(P a, P b) { return {__hmin(a.x, b.x), __hmin(a.y, b.y)}; }                     \
+    static inline P __hfma2(P a, P b, P c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }      \
+    CUDA_CPU_EACH(P, __hneg2, -) CUDA_CPU_EACH(P, __habs2, __habs) CUDA_CPU_EACH(P, h2exp, hexp)           \
+    CUDA_CPU_EACH(P, h2log, hlog) CUDA_CPU_EACH(P, h2sqrt, hsqrt) CUDA_CPU_EACH(P, h2rsqrt, hrsqrt)        \
+    CUDA_CPU_EACH(P, h2rcp, hrcp) CUDA_CPU_EACH(P, h2tanh, htanh)                                          \
+    static inline float __low2float(P v) { return float(v.x); }                                            \
+    static inline float __high2float(P v) { return float(v.y); }
+CUDA_CPU_PAIRS(__half2)
 
 static inline __half __float2half(float value) { return __half(value); }
 static inline __half __float2half_rn(float value) { return __half(value); }
@@ -70,8 +109,12 @@ static inline __half2 __float2half2_rn(float value) { return {__half(value), __h
 static inline __half2 __floats2half2_rn(float x, float y) { return {__half(x), __half(y)}; }
 static inline __half2 __float22half2_rn(float2 v) { return {__half(v.x), __half(v.y)}; }
 static inline float2 __half22float2(__half2 v) { return {float(v.x), float(v.y)}; }
-static inline float __low2float(__half2 v) { return float(v.x); }
-static inline float __high2float(__half2 v) { return float(v.y); }
-static inline __half2 __hadd2(__half2 a, __half2 b) { return {a.x + b.x, a.y + b.y}; }
-static inline __half2 __hmul2(__half2 a, __half2 b) { return {a.x * b.x, a.y * b.y}; }
-static inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }
+static inline __half2 __half2half2(__half v) { return {v, v}; }
+static inline __half __low2half(__half2 v) { return v.x; }
+static inline __half __high2half(__half2 v) { return v.y; }
+static inline unsigned short __half_as_ushort(__half v) { return v.bits; }
+static inline __half __ushort_as_half(unsigned short bits) {
+    __half v;
+    v.bits = bits;
+    return v;
+}
