@@ -32,7 +32,6 @@ NVCC_ALONE = {
     "kernel-returns",
     "kernel-is-a-member",
     "launch-forgotten",
-    "mixed-overload",
     "shared-size",
 }
 NVCC_ALONE |= {"shared-too-large", "shared-initialised", "launch-in-a-kernel", "extended-lambda"}

@@ -682,5 +682,25 @@ static inline float sinpi(float x) { return sinpif(x); }
 static inline float cospi(float x) { return cospif(x); }
 static inline float erfcx(float x) { return erfcxf(x); }
 static inline float normcdf(float x) { return normcdff(x); }
-template <class A, class B> constexpr std::common_type_t<A, B> min(A a, B b) { return b < a ? std::common_type_t<A, B>(b) : std::common_type_t<A, B>(a); }
-template <class A, class B> constexpr std::common_type_t<A, B> max(A a, B b) { return a < b ? std::common_type_t<A, B>(b) : std::common_type_t<A, B>(a); }
+// CUDA's overloads and no more: nvcc refuses min(int64_t, int) as ambiguous. Of a number and NaN, the number is taken.
+#define CUDA_CPU_LEAST_OF(T, A, B)                                                                                                     \
+    static inline T min(A a, B b) { return (T)b < (T)a ? (T)b : (T)a; }                                                               \
+    static inline T max(A a, B b) { return (T)a < (T)b ? (T)b : (T)a; }
+#define CUDA_CPU_LEAST(S)                                                                                                              \
+    CUDA_CPU_LEAST_OF(S, S, S)                                                                                                         \
+    CUDA_CPU_LEAST_OF(unsigned S, unsigned S, unsigned S)                                                                              \
+    CUDA_CPU_LEAST_OF(unsigned S, S, unsigned S)                                                                                       \
+    CUDA_CPU_LEAST_OF(unsigned S, unsigned S, S)
+CUDA_CPU_LEAST(int)
+CUDA_CPU_LEAST(long)
+CUDA_CPU_LEAST(long long)
+#undef CUDA_CPU_LEAST
+#undef CUDA_CPU_LEAST_OF
+static inline float min(float a, float b) { return std::fmin(a, b); }
+static inline float max(float a, float b) { return std::fmax(a, b); }
+static inline double min(double a, double b) { return std::fmin(a, b); }
+static inline double max(double a, double b) { return std::fmax(a, b); }
+static inline double min(float a, double b) { return std::fmin(a, b); }
+static inline double max(float a, double b) { return std::fmax(a, b); }
+static inline double min(double a, float b) { return std::fmin(a, b); }
+static inline double max(double a, float b) { return std::fmax(a, b); }
