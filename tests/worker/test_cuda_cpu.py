@@ -561,6 +561,29 @@ def test_what_the_runtime_has_no_callback_for_needs_a_gpu(tmp_path: Path) -> Non
         build(tmp_path, 'extern "C" void __tsan_unheard_of();\nextern "C" void f() { __tsan_unheard_of(); }\n')
 
 
+KINDS_OF_LAUNCH = """
+struct Places { const float* x; float* y; };
+__global__ void from_struct_kernel(const Places p, const float* add) { p.y[threadIdx.x] = p.x[threadIdx.x] + (add ? *add : 1); }
+template <typename T, int N> __global__ void add_4_kernel(Places p, T* add) { p.y[threadIdx.x] = p.x[threadIdx.x] + (add ? *add : N); }
+#define NAMED(what) \\
+    void what##_named(float* y) { what##_kernel<<<1, 4>>>({y, y + 4}, NULL); }
+NAMED(from_struct)
+extern "C" void f(const float* x, float* y, int n, int) {
+    from_struct_kernel<<<1, 4>>>({x, y}, NULL);
+    from_struct_named(y);
+    add_4_kernel<float, 4><<<1, 4>>>({x, y + 8}, {});
+}
+"""
+
+
+def test_a_launch_takes_arguments_and_names_as_a_call_does(tmp_path: Path, x: np.ndarray) -> None:
+    library = build(tmp_path, KINDS_OF_LAUNCH)
+    y = clean(library, call(library, "f", x, 12, 4)).reshape(3, 4)
+    assert np.array_equal(y[0], x[:4] + np.float32(1))
+    assert np.array_equal(y[1], y[0] + np.float32(1))
+    assert np.array_equal(y[2], x[:4] + np.float32(4))
+
+
 def test_a_byte_order_mark_is_no_error(tmp_path: Path, x: np.ndarray) -> None:
     (tmp_path / "own.cuh").write_text(
         "\ufeff#pragma once\n__global__ void k(float* y) { y[threadIdx.x] = 3; }\n", "utf-8"

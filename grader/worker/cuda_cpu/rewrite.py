@@ -188,7 +188,18 @@ def _launch(tokens: list[Token], opening: int) -> int:
     for position in range(start + 1, opening + 1):
         tokens[position].text = ""
     tokens[closing].text = ")"
+    _kernel_arguments(tokens, call, callee)
     return closing
+
+
+def _kernel_arguments(tokens: list[Token], opening: int, callee: str) -> None:
+    """Give a type to those of a launch's arguments that have none of their own: NULL, which is a number in C++, and {...}."""
+    for number, argument in enumerate(_split(tokens, opening + 1, _closing_of(tokens, opening))):
+        words = [position for position in argument if not tokens[position].blank]
+        if [tokens[position].text for position in words] == ["NULL"]:
+            tokens[words[0]].text = "nullptr"
+        elif words and tokens[words[0]].text == "{":
+            tokens[words[0]].text = f"::cuda_cpu::parameter_t<{number}, decltype({callee})>{{"
 
 
 def _callee_start(tokens: list[Token], end: int) -> int:
@@ -215,8 +226,10 @@ def _callee_start(tokens: list[Token], end: int) -> int:
         position = None if position is None else _previous(tokens, position)
     if position is None or tokens[position].kind != "name":
         raise RewriteError(tokens[end].line, "before <<< the name of a kernel is missing")
-    while (before := _previous(tokens, position)) is not None and tokens[before].text == "::":
+    while (before := _previous(tokens, position)) is not None and tokens[before].text in ("::", "#"):
         earlier = _previous(tokens, before)
+        if tokens[before].text == "#" and earlier is not None and tokens[earlier].text == "#":  # scale_##width<<<
+            earlier = _previous(tokens, earlier)
         if earlier is None or tokens[earlier].kind != "name":
             return before
         position = earlier

@@ -15,6 +15,7 @@
 #include <ctime>
 #include <math.h>  // with the overloads for float in the global namespace, as CUDA has them
 #include <stdlib.h>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -372,6 +373,11 @@ template <class Body> struct Launch {
         return cuda_cpu_run(&config, [](void* closure) CUDA_CPU_UNSEEN { (*static_cast<decltype(once)*>(closure))(); }, &once);
     }
 };
+template <size_t I, class Kernel> struct parameter;
+template <size_t I, class... Parameters> struct parameter<I, void (*)(Parameters...)> {
+    using type = std::tuple_element_t<I, std::tuple<Parameters...>>;
+};
+template <size_t I, class Kernel> using parameter_t = typename parameter<I, std::decay_t<Kernel>>::type;
 template <class Body> Launch<Body> launch(const char* name, Body body, dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr) {
     return {{name, grid, block, shared, stream}, body};
 }
