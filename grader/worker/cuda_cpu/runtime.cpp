@@ -1330,7 +1330,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         case cudaDevAttrAsyncEngineCount: return *value = 3, cudaSuccess;
         case cudaDevAttrSingleToDoublePrecisionPerfRatio: return *value = 2, cudaSuccess;
         case cudaDevAttrComputeCapabilityMajor: return *value = 9, cudaSuccess;
-        case cudaDevAttrComputeCapabilityMinor: case cudaDevAttrIntegrated: case cudaDevAttrKernelExecTimeout: return *value = 0, cudaSuccess;
+        case cudaDevAttrComputeCapabilityMinor: case cudaDevAttrComputeMode: case cudaDevAttrIntegrated: case cudaDevAttrKernelExecTimeout: return *value = 0, cudaSuccess;
         case cudaDevAttrGpuOverlap: case cudaDevAttrCanMapHostMemory: case cudaDevAttrConcurrentKernels: case cudaDevAttrEccEnabled:
         case cudaDevAttrUnifiedAddressing: case cudaDevAttrStreamPrioritiesSupported: case cudaDevAttrGlobalL1CacheSupported:
         case cudaDevAttrLocalL1CacheSupported: case cudaDevAttrManagedMemory: case cudaDevAttrConcurrentManagedAccess:

@@ -132,6 +132,7 @@ enum cudaDeviceAttr {
     cudaDevAttrKernelExecTimeout = 17,
     cudaDevAttrIntegrated = 18,
     cudaDevAttrCanMapHostMemory = 19,
+    cudaDevAttrComputeMode = 20,
     cudaDevAttrConcurrentKernels = 31,
     cudaDevAttrEccEnabled = 32,
     cudaDevAttrMemoryClockRate = 36,
@@ -161,6 +162,7 @@ enum cudaDeviceAttr {
     cudaDevAttrMemoryPoolsSupported = 115,
     cudaDevAttrClusterLaunch = 120,
 };
+enum cudaComputeMode { cudaComputeModeDefault, cudaComputeModeExclusive, cudaComputeModeProhibited, cudaComputeModeExclusiveProcess };
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor, reservedSharedMemPerBlock, totalConstMem, memPitch;
