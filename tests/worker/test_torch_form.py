@@ -57,6 +57,7 @@ RIGHT = {
     "C10_CUDA_KERNEL_LAUNCH_CHECK(); return y;",
     "PyTorch's helpers": "torch::NoGradGuard no_gradients; using T = at::opmath_type<at::Half>; auto y = x.new_empty(x.sizes()); y = at::empty_like(y, at::MemoryFormat::Contiguous); "
     f"any<T><<<at::ceil_div(x.numel(), int64_t(128)), 128>>>{GIVEN.replace('alpha', 'T(alpha)')} return y;",
+    "a check that prints": f"{NEW} if (x.options().dtype() != torch::kFloat32) std::cout << x.options() << std::endl; {ALL}",
     "a stream and a guard": f"{NEW} const at::cuda::CUDAGuard guard(x.device()); auto stream = at::cuda::getCurrentCUDAStream(); "
     f"scale<<<2, 64, 0, stream>>>{GIVEN} C10_CUDA_CHECK(cudaGetLastError()); return y;",
 }

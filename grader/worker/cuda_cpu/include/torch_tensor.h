@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <iostream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -154,6 +155,9 @@ private:
         return change(changed), changed;
     }
 };
+inline std::ostream& operator<<(std::ostream& out, const TensorOptions& options) {
+    return out << "TensorOptions(dtype=" << options.type << ", device=" << options.place << ")";
+}
 inline TensorOptions dtype(ScalarType type) { return type; }
 inline TensorOptions device(Device place) { return place; }
 inline TensorOptions device(DeviceType place, DeviceIndex index) { return Device(place, index); }
