@@ -803,6 +803,9 @@ FEATURES = r"""
 #include <cuda_fp16.h>
 #include <math_constants.h>
 #include <type_traits>
+#if !defined(__DRIVER_TYPES_H__) || !defined(__CUDA_RUNTIME_H__)
+#error "helper_cuda.h of the CUDA samples asks for them"
+#endif
 
 // y[i] for each question of a kernel's; the test knows the answers
 __global__ void arithmetic_kernel(const float* x, float* y, int n) {

@@ -41,6 +41,8 @@
 #define __CUDA_ARCH__ 900
 #define CUDART_VERSION 13000
 #define CUDA_VERSION 13000
+#define __CUDA_RUNTIME_H__  // by these helper_cuda.h of the CUDA samples knows what was included before it
+#define __DRIVER_TYPES_H__
 #ifndef __clang__
 #define __builtin_assume(condition) ((void)0)
 #endif
