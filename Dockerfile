@@ -21,13 +21,13 @@ ARG TORCH_INDEX_URL=
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 
-# torch pins its CUDA libraries, and cuda-toolkit gives the compiler of the same release, unless the base image has one; ninja builds
-# the torch form.
+# nvcc refuses what g++ takes, without a GPU too. With one, torch pins its CUDA libraries, and cuda-toolkit gives the compiler of the same
+# release, unless the base image has one; ninja builds the torch form.
 ENV LANG=C.UTF-8 PATH=/opt/venv/bin:$PATH
 COPY pyproject.toml constraints.txt /tmp/build/
 RUN cd /tmp/build \
  && python3 -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' > requirements.txt \
- && case "$DEVICE" in cpu) ;; cuda) echo ninja; [ -x /usr/local/cuda/bin/nvcc ] || echo 'cuda-toolkit[nvcc,cccl]' ;; \
+ && case "$DEVICE" in cpu) echo 'cuda-toolkit[nvcc,cccl]==13.0.*' ;; cuda) echo ninja; [ -x /usr/local/cuda/bin/nvcc ] || echo 'cuda-toolkit[nvcc,cccl]' ;; \
     *) echo "DEVICE is cpu or cuda" >&2; exit 1 ;; esac >> requirements.txt \
  && python3 -m venv /opt/venv \
  && pip install --no-cache-dir --disable-pip-version-check --constraint constraints.txt --requirement requirements.txt \

@@ -6,11 +6,14 @@ import contextlib
 import os
 import re
 import shutil
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 NCU_FOLDER = Path("/opt/nvidia/nsight-compute")  # with a folder for each version
+# The toolkit's usual folder, and that of NVIDIA's packages for Python.
+TOOLKITS = ("/usr/local/cuda", f"{sysconfig.get_path('purelib')}/nvidia/cu13")
 DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")  # the second on WSL
 
 
@@ -70,9 +73,9 @@ def visible(every: Sequence[ListedGpu], setting: str | None) -> list[ListedGpu]:
     return found
 
 
-def find_nvcc() -> str | None:
-    """The CUDA compiler: on the PATH, in CUDA_HOME or CUDA_PATH, or in the toolkits' usual folder."""
-    places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+def find_nvcc(toolkits: Sequence[str] = TOOLKITS) -> str | None:
+    """The CUDA compiler: on the PATH, in CUDA_HOME or CUDA_PATH, or in one of the `toolkits`."""
+    places = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), *toolkits]
     found = [shutil.which("nvcc"), *(shutil.which("nvcc", path=f"{place}/bin") for place in places if place)]
     return next((path for path in found if path), None)
 

@@ -63,6 +63,10 @@ fi
     say "uv could not install this; now with pip"
     with_pip --editable '.[dev]'
 }
+# Without it, a file that only nvcc refuses would have all points here and none on the grading GPU.
+if [ $gpu = no ] && [ -z "$(.venv/bin/python -c 'from grader.nvidia import find_nvcc; print(find_nvcc() or "")')" ]; then
+    "with_$tool" --editable '.[nvcc]' || say "nvcc is out of reach: CUDA C++ is compiled by the C++ compiler alone"
+fi
 say "$(.venv/bin/python - $gpu <<'END'
 import runpy, sys, sysconfig
 from importlib.metadata import version

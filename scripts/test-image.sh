@@ -47,7 +47,7 @@ if ! ask has "$base"; then
     debootstrap --variant=minbase --include=python3,python3-venv,python3-dev,python3-pip,g++,ca-certificates "$suite" "$folder/root" >"$folder/debootstrap.log" 2>&1 ||
         { say "$(tail -n 3 "$folder/debootstrap.log")"; exit 1; }
     # The packages of constraints.txt as this machine gets them, so that the build needs none of its settings.
-    .venv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], "setuptools", sep="\n")' >"$folder/requirements.txt"
+    .venv/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*project["dependencies"], *project["optional-dependencies"]["nvcc"], "setuptools", sep="\n")' >"$folder/requirements.txt"
     .venv/bin/python -m pip download --quiet --quiet --disable-pip-version-check --only-binary=:all: --constraint constraints.txt \
         --requirement "$folder/requirements.txt" --dest "$folder/root/opt/wheels" >&2
     printf '[global]\nno-index = true\nfind-links = /opt/wheels\n' >"$folder/root/etc/pip.conf"

@@ -87,3 +87,19 @@ def test_nsight_compute_is_the_newest_in_its_folder_or_the_one_on_the_path(tmp_p
         (tmp_path / version).mkdir()
         (tmp_path / version / "ncu").touch()
     assert nvidia.find_ncu(tmp_path) == str(tmp_path / "2025.12.0" / "ncu")
+
+
+def test_nvcc_is_found_among_pythons_packages_where_there_is_no_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    toolkits = [str(tmp_path / "toolkit"), str(tmp_path / "package")]
+    assert nvidia.find_nvcc(toolkits) is None
+    for place in reversed(toolkits):
+        program = Path(place, "bin", "nvcc")
+        program.parent.mkdir(parents=True)
+        program.touch(0o755)
+        assert nvidia.find_nvcc(toolkits) == str(program)
+    assert Path(nvidia.TOOLKITS[1]).parent.parent == Path(pytest.__file__).parent.parent

@@ -16,6 +16,7 @@ FAKE = """#!/bin/sh
 case "$*" in
 *"-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python && exit ;;
 *"pip --version" | "-c import "*) exit ;;
+*find_nvcc*) echo "$NVCC"; exit ;;
 "- "*) echo "PyTorch 1.0, $1 $2"; exit ;;
 esac
 echo "$(basename "$0") $*" >> calls
@@ -47,7 +48,7 @@ def bootstrap(tmp_path: Path) -> Bootstrap:
         for name in ("python3", *programs):
             (tools / name).write_text(FAKE)
             (tools / name).chmod(0o755)
-        environment = {"PATH": str(tools), "UNREACHABLE": unreachable, **variables}
+        environment = {"PATH": str(tools), "UNREACHABLE": unreachable, "NVCC": "/opt/cuda/bin/nvcc", **variables}
         done = subprocess.run(
             ["sh", "scripts/bootstrap.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True
         )
@@ -90,6 +91,21 @@ def test_a_cpu_build_out_of_reach_is_told_and_the_usual_one_taken(bootstrap: Boo
 def test_who_sets_up_for_another_machine_chooses_the_build(bootstrap: Bootstrap) -> None:
     calls, _ = bootstrap("uv", UV_TORCH_BACKEND="auto")
     assert calls[0] == UV + "--no-deps --torch-backend auto torch"
+
+
+@without_gpu
+@pytest.mark.parametrize("unreachable", [NOTHING, "[nvcc]"])
+def test_without_a_gpu_and_a_toolkit_nvcc_comes_as_a_package_or_is_done_without(
+    bootstrap: Bootstrap, unreachable: str
+) -> None:
+    calls, words = bootstrap(NVCC="", unreachable=unreachable)
+    assert calls == [PIP + ALL, PIP + "--editable .[nvcc]"]
+    assert ("nvcc is out of reach" in words) == (unreachable != NOTHING)
+
+
+def test_a_gpus_machine_has_a_toolkit_of_its_own(bootstrap: Bootstrap) -> None:
+    calls, _ = bootstrap("uv", "nvidia-smi", NVCC="")
+    assert [call for call in calls if call.startswith("uv")] == [UV + ALL]
 
 
 def test_with_a_gpu_uv_installs_the_usual_build(bootstrap: Bootstrap) -> None:
