@@ -72,5 +72,5 @@ def build_fault(output: str, raised_by: RaisedBy = "toolchain") -> ContenderFaul
     first = errors[0] if errors else -1
     message = lines[first] if errors else "the build failed"
     before = lines[:first][-5:] if errors and not re.match(r"[^\s:(]+[:(]\d", message) else []
-    told = "\n".join([*before, *lines[first + 1 : first + 30]])
+    told = "\n".join([*before, *lines[first + 1 : first + 30]]).strip("\n")
     return ContenderFault("build_failed", message, told, raised_by=raised_by)

@@ -151,6 +151,11 @@ def test_a_build_that_failed_without_a_word_is_told_too() -> None:
     assert (killed.message, killed.traceback) == ("the build failed", "cc1plus was killed\nno more memory")
 
 
+def test_what_follows_the_first_error_begins_without_nvccs_empty_line() -> None:
+    fault = build_fault("gelu.cu(6): error: one\n\ngelu.cu(7): error: two\n\n")
+    assert (fault.message, fault.traceback) == ("gelu.cu(6): error: one", "gelu.cu(7): error: two")
+
+
 def raised(error: BaseException) -> Reply:
     """The reply that a worker makes of a student's exception, as the judge reads it."""
     return decode(protocol.encode(Reply(error=describe(error)))[4:])
