@@ -34,7 +34,7 @@ NVCC_ALONE = {
     "launch-forgotten",
     "shared-size",
 }
-NVCC_ALONE |= {"shared-too-large", "shared-initialised", "launch-in-a-kernel"}
+NVCC_ALONE |= {"shared-too-large", "shared-initialised", "launch-in-a-kernel", "extended-lambda"}
 
 
 def hint_of(fault: ContenderFault) -> str:

@@ -666,11 +666,6 @@ def test_ptx_needs_a_gpu_where_the_compiler_sees_it(
         build(tmp_path, source, compiler)
 
 
-def test_what_is_no_device_lambda_is_left_alone() -> None:
-    source = "[[nodiscard]] __device__ float f(float v);\n#ifdef LAMBDAS\nauto g = [] __device__ (float v) { return v; };\n#endif\n"
-    assert rewrite(source) == source
-
-
 def test_comments_and_strings_are_left_alone() -> None:
     source = '// k<<<1, 2>>>(x); asm\n/* __shared__ float a; */ const char* s = "a<<<b>>>(c) __shared__";\nint z = 1 << 3 >> 1;\n'
     assert rewrite(source) == source
@@ -685,7 +680,6 @@ def test_comments_and_strings_are_left_alone() -> None:
         ("void f() {\n\n k<<<1, 2(x); }", 3, "without its >>>"),
         ("void f() { <<<1, 2>>>(x); }", 1, "name of a kernel"),
         ("__global__ void k() {\n __shared__ float; }", 2, "__shared__"),
-        ("void f() {\n auto g = [=] __host__ __device__ (float v) { return v; }; }", 2, "requires --extended-lambda"),
     ],
 )
 def test_a_launch_that_cannot_be_read_is_told_with_its_line(source: str, line: int, words: str) -> None:

@@ -32,7 +32,6 @@ TOKEN = re.compile(
 MACRO = re.compile(r"\s*#\s*define\s+\w+(?:\([^)]*\))?")
 ASM = ("asm", "__asm__", "__asm")
 NEEDED = re.compile(r"<<<|__shared__|cudaLaunchKernel|\basm\b|\b__asm")
-CONDITION = re.compile(r"\s*#\s*(if|endif)")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"\n]+)"')
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
@@ -69,27 +68,11 @@ def tokenize(source: str) -> list[Token]:
 def rewrite(source: str) -> str:
     """The rewritten source. Raises RewriteError."""
     tokens = tokenize(source)
-    _refuse_device_lambdas(tokens)
     for token in tokens:
         if token.kind == "directive" and (found := MACRO.match(token.text)) and NEEDED.search(token.text, found.end()):
             token.text = found.group() + _macro_body(token.text[found.end() :], token.line)
     _rewrite(tokens)
     return "".join(token.text for token in tokens)
-
-
-def _refuse_device_lambdas(tokens: list[Token]) -> None:
-    """Raise RewriteError, in nvcc's words, for `[...] __device__ (...) {...}`. What stands between #if and #endif may never be compiled."""
-    conditions, latest = 0, ["", ""]
-    for token in tokens:
-        if token.kind == "directive" and (found := CONDITION.match(token.text)):
-            conditions += 1 if found[1] == "if" else -1
-        if token.blank:
-            continue
-        if token.text in ("__device__", "__host__") and latest[1] == "]" != latest[0] and not conditions:
-            raise RewriteError(
-                token.line, "__host__ or __device__ annotation on lambda requires --extended-lambda nvcc flag"
-            )
-        latest = [latest[1], token.text]
 
 
 def _macro_body(source: str, line: int) -> str:
