@@ -194,8 +194,8 @@ def fill(share):
         os.posix_fallocate(held[-1], 0, 16 << 20)
 
 def fill_the_rest():
+    time.sleep(0.1)  # until the answer is there
     pathlib.Path("/proc/self/oom_score_adj").write_text("0")  # somebody else is to go first
-    time.sleep(0.1)
     while True:
         try:
             fill(2)
