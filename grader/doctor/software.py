@@ -155,7 +155,11 @@ def _nvcc(seen: SeenSoftware, on_gpu: bool, driver_cuda: int) -> Finding:
     bad: State = "fault" if on_gpu else "caution"
     if seen.nvcc is None:
         if not on_gpu:
-            return Finding("nvcc", "unneeded", "not needed without a GPU: CUDA C++ is built by the C++ compiler")
+            return Finding(
+                "nvcc",
+                "unneeded",
+                "not needed without a GPU: the C++ compiler builds CUDA C++, and takes some that nvcc refuses",
+            )
         release = f" {seen.cuda}" if seen.cuda else ""
         mend = (
             f"`sudo apt install nvidia-cuda-toolkit`, or NVIDIA's CUDA toolkit{release} in /usr/local/cuda or CUDA_HOME"

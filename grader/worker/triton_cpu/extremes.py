@@ -40,8 +40,7 @@ def builtin(name: str) -> Callable[..., Any]:
     def choose(*values: Any) -> Any:
         if not any(isinstance(one, tl.tensor) for one in values):
             return getattr(builtins, name)(*map(tl.core._unwrap_if_constexpr, values))
-        return reduce(
-            getattr(tl, ELEMENTWISE[name]), values
-        )  # the interpreter's, which is in place while a kernel runs
+        # Looked up now: while a kernel runs, the interpreter's function stands in its place.
+        return reduce(getattr(tl, ELEMENTWISE[name]), values)
 
     return choose
