@@ -26,6 +26,7 @@ from grader.protocol import GUARD_BYTE, POISON_BYTE, MakeCalls, Memory, Operands
 
 ALIGNMENT = max(256, mmap.PAGESIZE)  # on a CPU a worker may map a tensor's pages alone
 GUARD_BYTES = 256 * 1024
+GUARD_WORD = int.from_bytes(bytes([GUARD_BYTE]) * 8, "little", signed=True)
 MAX_PLACES = 4096  # places kept of a stray
 # CUDA packs small allocations into shared blocks of this size, and IPC opens a whole block: an arena fills whole
 # blocks.
@@ -244,7 +245,7 @@ class Arena:
         for band in range(len(slots) + 1):
             start, end = bounds[2 * band], bounds[2 * band + 1]
             guard = self.bytes[start:end]
-            if bool((guard == GUARD_BYTE).all()):  # much faster than finding the places at once
+            if _is_intact(guard):  # much faster than finding the places at once
                 continue
             hits = torch.nonzero(guard != GUARD_BYTE).flatten()
             first, last = start + int(hits[0]), start + int(hits[-1])
@@ -290,6 +291,14 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _is_intact(guard: torch.Tensor) -> bool:
+    """Whether nothing was written into a guard band (8 bytes or more). Words are compared, which is six times as fast."""
+    first = -guard.storage_offset() % 8
+    last = first + (guard.numel() - first) // 8 * 8
+    words, ends = guard[first:last].view(torch.int64), (guard[:first], guard[last:])
+    return bool((words == GUARD_WORD).all()) and all(bool((end == GUARD_BYTE).all()) for end in ends if end.numel())
 
 
 class _HostMemory:
