@@ -253,6 +253,17 @@ def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None =
         )  # fmt: skip
 
 
+def longest_unshared_row(x: torch.Tensor) -> int:
+    """How many columns a row of x may have to be one program's. Longer rows are faster in pieces (measured on an H200): several
+    programs with pieces share a multiprocessor, and one works while another waits. And pieces are aligned where rows are not.
+    """
+    if not x.is_contiguous():  # pieces need a contiguous copy, which costs more than they bring
+        return MAX_ROW_IN_REGISTERS
+    if x.shape[1] % 16 != 0:
+        return 8192
+    return 16384 if x.element_size() == 2 else MAX_ROW_IN_REGISTERS
+
+
 def softmax(x: torch.Tensor) -> torch.Tensor:
     """Softmax over the last dimension.
 
@@ -273,13 +284,14 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         return y
 
     with torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext():
-        if n_cols <= MAX_ROW_IN_REGISTERS:
+        if n_cols <= longest_unshared_row(x):
             block_cols = triton.next_power_of_2(n_cols)
             block_rows = min(max(1, TILE_ELEMENTS // block_cols), triton.next_power_of_2(n_rows))
             # 32 elements per thread: few warps combine their maxima and sums quickly. But 16 for very short rows, which have
             # little to combine, and for wide rows, which need more loads in flight (up to the 32 warps of a block). Float32
-            # rows that fill their block are wide from 1024 columns on: dense ones are loaded 16 bytes at a time.
-            widest = 512 if n_cols == block_cols and x.element_size() == 4 else 4096
+            # rows that fill their block are wide from 1024 columns on: dense ones are loaded 16 bytes at a time. Rows that are not
+            # aligned are loaded by elements, and wide from 16384 on.
+            widest = 8192 if n_cols % 16 != 0 else 512 if n_cols == block_cols and x.element_size() == 4 else 4096
             per_thread = 32 if 512 <= block_cols <= widest else 16
             num_warps = min(max(block_rows * block_cols // (32 * per_thread), 1), 32)
             softmax_kernel[(triton.cdiv(n_rows, block_rows),)](

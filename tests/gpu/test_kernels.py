@@ -16,6 +16,12 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
 
 LONG = [
+    (70, 6001, torch.bfloat16),
+    (40, 8193, torch.bfloat16),
+    (9, 12001, torch.float32),
+    (6, 20000, torch.bfloat16),
+    (5, 32767, torch.float32),
+    (3, 32768, torch.float16),
     (3, 70001, torch.float32),
     (4, 33000, torch.float32),
     (1, 32769, torch.float32),
