@@ -7,6 +7,7 @@ student.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -24,8 +25,8 @@ from grader.submission import MAX_FILE_BYTES
 
 METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 64 << 20
-CANVAS = re.compile(
-    r"(?:(?=(?:LATE_)?anon_)|(?P<name>\w*?)_)(?P<late>LATE_)?(?P<user>\d+|anon_[A-Za-z0-9]+)_(?:(?P<file>\d+)_(?P<rest>.+)|(?P<typed>(?:text|link)\.html))",
+CANVAS = re.compile(  # a name may have marks, such as vowel signs, which are no \w
+    r"(?:(?=(?:LATE_)?anon_)|(?P<name>[\w\x80-\U0010ffff]*?)_)(?P<late>LATE_)?(?P<user>\d+|anon_[A-Za-z0-9]+)_(?:(?P<file>\d+)_(?P<rest>.+)|(?P<typed>(?:text|link)\.html))",
     re.DOTALL,
 )
 AGAIN = re.compile(r"(?P<stem>.+?)-(?:[1-9][0-9]?|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?P<suffixes>(?:\.\w+)+)")
@@ -210,7 +211,7 @@ def _canvas(source: Source, names: Collection[str]) -> Export | None:
 
 def _named_by_groups(source: Source, groups: Collection[str]) -> Source:
     """The files of a group Team_7 with names that begin with team7: in Canvas' team_7_1234_ the 7 would be somebody's id."""
-    named = (re.sub(r"\W", "", re.sub(r"_(\d+)_", r"\1", one).lower()) for one in groups)
+    named = ("".join(filter(_is_kept, re.sub(r"_(\d+)_", r"\1", one).lower())) for one in groups)
     ours = tuple(f"{one}_" for one in sorted(named, key=len, reverse=True) if "_" in one)
 
     def renamed(entry: Entry) -> Entry:
@@ -219,6 +220,11 @@ def _named_by_groups(source: Source, groups: Collection[str]) -> Source:
         return replace(entry, path=(*entry.path[:-1], name))
 
     return replace(source, entries=tuple(map(renamed, source.entries))) if ours else source
+
+
+def _is_kept(one: str) -> bool:
+    """Whether Canvas keeps a character of a name in a file's name: letters, marks such as vowel signs, numbers and _."""
+    return one.isalnum() or one == "_" or unicodedata.category(one).startswith("M")
 
 
 def _without_versions(

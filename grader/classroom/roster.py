@@ -161,7 +161,9 @@ def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
 
 
 def _as_key(word: str) -> str:
-    letters = "".join(one if one.isalpha() or one.isdecimal() or one in "_.@+-" else "-" for one in word)
+    letters = "".join(
+        one if one.isalpha() or one.isdecimal() or _is_mark(one) or one in "_.@+-" else "-" for one in word
+    )
     return re.sub(r"-+", "-", letters).strip("-.")[:80].rstrip("-.")
 
 
@@ -268,7 +270,16 @@ def _words(name: str) -> list[str]:
     """The words of a name, in the order in which it is spoken, without signs."""
     family, comma, first = name.partition(",")
     plain = unicodedata.normalize("NFKC", f"{first} {family}" if comma else name).casefold()
-    return ["".join(filter(str.isalnum, word)) for word in plain.split()]
+    return ["".join(one for one in word if one.isalnum() or _is_vowel_sign(one)) for word in plain.split()]
+
+
+def _is_mark(one: str) -> bool:
+    return unicodedata.category(one).startswith("M")
+
+
+def _is_vowel_sign(one: str) -> bool:
+    """Whether a mark is a letter of its own, as in कमला, and no accent of the letter before."""
+    return _is_mark(one) and unicodedata.combining(one) == 0
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -173,6 +173,8 @@ def canvas_of(*names: str, backwards: bool = False, **contents: bytes) -> HandIn
         ("lovelaceada_1001_50_softmax.py", Person("lovelaceada", {"canvas": "1001"}), False, "softmax.py"),
         ("lovelaceada_LATE_1001_50_softmax.py", Person("lovelaceada", {"canvas": "1001"}), True, "softmax.py"),
         ("müller_j_1001_50_my_soft_max.py", Person("müller_j", {"canvas": "1001"}), False, "my_soft_max.py"),
+        ("शर्माकमला_LATE_1001_50_softmax.py", Person("शर्माकमला", {"canvas": "1001"}), True, "softmax.py"),
+        ("yılmazi\u0307pek_1001_50_softmax.py", Person("yılmazi\u0307pek", {"canvas": "1001"}), False, "softmax.py"),
         ("ada2_1001_50_7_8_x.py", Person("ada2", {"canvas": "1001"}), False, "7_8_x.py"),
         ("1_1001_50_softmax.py", Person("1", {"canvas": "1001"}), False, "softmax.py"),
         ("_1001_50_softmax.py", Person("", {"canvas": "1001"}), False, "softmax.py"),
@@ -185,6 +187,15 @@ def canvas_of(*names: str, backwards: bool = False, **contents: bytes) -> HandIn
 def test_a_name_of_canvas_is_taken_apart(name: str, person: Person, late: bool, file: str) -> None:
     (handin,) = recognised({name: b"1"}).handins
     assert (handin.people, handin.late, files_of(handin)) == ((person,), late, {file: b"1"})
+
+
+def test_a_number_in_a_groups_name_is_nobodys_id_whatever_the_script() -> None:
+    source = source_of({"दल_7_1001_50_softmax.py": b"1", "कमला_7_1002_51_softmax.py": b"2"})
+    found = recognise(source, NAMES, "canvas", {"दल 🙂_7", "कमला_7"})
+    assert [one.people for one in found.handins] == [
+        (Person("दल7", {"canvas": "1001"}),),
+        (Person("कमला7", {"canvas": "1002"}),),
+    ]
 
 
 @pytest.mark.parametrize(

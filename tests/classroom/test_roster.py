@@ -145,6 +145,7 @@ def test_every_key_is_one_and_no_two_are_equal(people: list[tuple[str, dict[str,
         ("--help", {}, "help"),
         ("²", {}, "student"),
         ("Łukasz Żak", {}, "Łukasz-Żak"),
+        ("शर्मा, कमला", {}, "शर्मा-कमला"),
     ],
 )
 def test_a_key_is_what_a_ta_would_type(name: str, ids: dict[str, str], key: str) -> None:
@@ -159,6 +160,8 @@ ROSTER = (
     Student(key="jm", name="Jürgen Müller", ids={"canvas": "77"}),
     Student(key="jm2", name="Jürgen Müller", ids={"canvas": "78"}),
     Student(key="bea", name="Bea Groß", ids={}),
+    Student(key="ram", name="राम", ids={}),
+    Student(key="ipek", name="Yılmaz, İpek", ids={}),
 )
 
 
@@ -183,6 +186,10 @@ ROSTER = (
         (Person("", {}, ("lab-turing-a", "turing-a", "a")), "at"),
         (Person("Group-A-Bea Groß", {"moodle": "5"}, ("A-Bea Groß", "Bea Groß")), "bea"),
         (Person("Bea Gross", {}), "bea"),
+        (Person("राम", {"canvas": "6"}), "ram"),
+        (Person("रमा", {"canvas": "6"}), None),
+        (Person("yılmazi\u0307pek", {"canvas": "6"}), "ipek"),
+        (Person("İpek Yılmaz", {"moodle": "6"}), "ipek"),
         (Person("", {"email": "at@private.org"}), "at"),
         (Person("", {"email": "al12@private.org"}), None),
         (Person("Emmy Noether", {"email": "emmy@uni.edu"}), None),
