@@ -1,7 +1,7 @@
 """Reads the roster of a class from a CSV file, and finds the student whom a platform names.
 
-Canvas' gradebook, its list of a group set's groups, and Moodle's grading worksheet are rosters too. Only columns that
-identify students are kept, and no marks of other labs.
+Canvas' gradebook, its list of a group set's groups, Moodle's grading worksheet and the rosters of Gradescope and GitHub
+Classroom are rosters too. Only columns that identify students are kept, and no marks of other labs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from grader.classroom.folder import ClassError
@@ -52,12 +52,12 @@ KEYS = (
 
 def read_roster(path: Path) -> tuple[list[Student], list[str]]:
     """The students of a roster in its order, and sentences about rows and columns that are not used. Raises ClassError."""
-    rows = _rows(path)
-    header = next(rows, None)
-    if header is None:
+    every = list(_rows(path))
+    if not every:
         raise ClassError(f"{path}: is empty; expected a first line with the columns, as name,email,sid")
-    fields = _fields(path, header[1])
-    unused = [column.strip() for column, field in zip(header[1], fields, strict=True) if not field and column.strip()]
+    (_, header), *rows = every
+    fields = _fields(path, header, [cells for _, cells in rows])
+    unused = [column.strip() for column, field in zip(header, fields, strict=True) if not field and column.strip()]
     students: list[Student] = []
     lines: dict[tuple[str, str], int] = {}
     taken: set[str] = set()
@@ -116,16 +116,24 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise ClassError(f"{path}:{found.line_num}: is no CSV ({error})") from None
 
 
-def _fields(path: Path, header: list[str]) -> list[str]:
-    """The field of each column; empty for a column that is not used."""
+def _fields(path: Path, header: list[str], rows: Sequence[list[str]]) -> list[str]:
+    """The field of each column; empty for a column that is not used, as one without any cell."""
     plain = [re.sub(r"[^a-z0-9]", "", column.casefold()) for column in header]
-    fields = [FIELDS.get(column, "") for column in plain]
+    columns = [[row[at].strip() for row in rows if row[at : at + 1] and row[at].strip()] for at in range(len(header))]
+    fields = [FIELDS.get(name, "") if cells or not rows else "" for name, cells in zip(plain, columns, strict=True)]
     # Canvas' gradebook calls its own number ID; elsewhere that is the university's.
     of_canvas = {"student", "sisloginid", "sisuserid"} & set(plain)
     if "id" in plain:
         fields[plain.index("id")] = "canvas" if of_canvas else "sid"
     if {"canvasuserid", "userid"} <= set(plain):  # its list of groups calls the university's number so
         fields[plain.index("userid")] = "sid"
+    if {"identifier", "githubusername"} <= set(plain):  # GitHub Classroom's roster; a teacher chose what identifies
+        fields[plain.index("identifier")] = _kind_of(columns[plain.index("identifier")])
+    elif _is_worksheet(columns):
+        fields[0] = "moodle"
+        with_emails = [at for at, cells in enumerate(columns) if cells and _kind_of(cells) == "email"]
+        for at in with_emails[:1]:  # names are shown there too then
+            fields[1], fields[at] = "name", "email"
     for field in filter(None, fields):
         if fields.count(field) > 1:
             both = [column.strip() for column, other in zip(header, fields, strict=True) if other == field]
@@ -134,6 +142,25 @@ def _fields(path: Path, header: list[str]) -> list[str]:
         known = ", ".join(columns.split()[0] for columns in COLUMNS.values())
         raise ClassError(f"{path}: the first line has no column that says who a student is, as {known}")
     return fields
+
+
+def _kind_of(cells: Sequence[str]) -> str:
+    """The field of a column of ids, by its cells."""
+    if all("@" in cell for cell in cells):
+        return "email"
+    if any(" " in cell for cell in cells):
+        return "name"
+    return "sid" if all(map(str.isdecimal, cells)) else "login"
+
+
+def _is_worksheet(columns: Sequence[Sequence[str]]) -> bool:
+    """Whether this is Moodle's grading worksheet, in any language: all rows begin with one word and a number, as
+    `Participant 1234`, and have the same highest grade.
+    """
+    first = [re.fullmatch(r"(\D+)\d+", cell) for cell in columns[0]]
+    words = {found[1] if found else "" for found in first}
+    same = (cells[0] for cells in columns if len(cells) == len(first) and len(set(cells)) == 1)
+    return len(words) == 1 and "" not in words and any(re.fullmatch(r"\d+([.,]\d+)?", cell) for cell in same)
 
 
 def _name(said: Mapping[str, str]) -> str:

@@ -65,6 +65,22 @@ def read(text: str | bytes, tmp_path: Path) -> tuple[list[Student], list[str]]:
             Student(key="ada@uni.edu", name="Ada Lovelace", ids={"email": "ada@uni.edu", "moodle": "657001"}),
             ["columns of roster.csv that are not used: Status, Grade"],
         ),
+        (  # Moodle's grading worksheet in German
+            "\ufeffID,Vollständiger Name,E-Mail-Adresse,Status,Bewertung,Bestwertung\n"
+            'Teilnehmer/in657001,Ada Lovelace,ada@uni.edu,Abgegeben,,"15,00"\n',
+            Student(key="ada@uni.edu", name="Ada Lovelace", ids={"email": "ada@uni.edu", "moodle": "657001"}),
+            ["columns of roster.csv that are not used: Status, Bewertung, Bestwertung"],
+        ),
+        (  # Moodle's grading worksheet in French, of an assignment without names
+            "Identifiant;Statut;Note;Note maximale\nParticipant 657001;Remis;;15\n",
+            Student(key="657001", ids={"moodle": "657001"}),
+            ["columns of roster.csv that are not used: Statut, Note, Note maximale"],
+        ),
+        (  # GitHub Classroom's roster
+            '"identifier","github_username","github_id","name"\n"ada@uni.edu","ada-gh","123",""\n',
+            Student(key="ada@uni.edu", ids={"email": "ada@uni.edu", "github": "ada-gh"}),
+            ["columns of roster.csv that are not used: github_id, name"],
+        ),
         (
             "\n  \nStudent-ID;Full_Name ;GitHub Username;Alias\n0012;Ada;ada-gh;Countess\n\n",
             Student(key="ada-gh", name="Ada", ids={"sid": "0012", "github": "ada-gh"}, alias="Countess"),
@@ -104,6 +120,36 @@ def test_a_roster_that_cannot_be_used_is_refused_with_its_line(text: str | bytes
 def test_a_roster_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ClassError, match=r"gone\.csv: cannot be read \(No such file or directory\); expected a roster"):
         read_roster(tmp_path / "gone.csv")
+
+
+@pytest.mark.parametrize(
+    ("identifiers", "field"),
+    [
+        (["doe01", "roe01", ""], "login"),
+        (["0012", "0013", ""], "sid"),
+        (["Doe 1", "Roe 1", ""], "name"),
+        (["doe@uni.edu", "roe@uni.edu", ""], "email"),
+    ],
+)
+def test_what_identifies_in_github_classroom_is_told_by_its_form(
+    identifiers: list[str], field: str, tmp_path: Path
+) -> None:
+    lines = "".join(f"{one},gh-{number},{number},\n" for number, one in enumerate(identifiers))
+    students, _ = read(f"identifier,github_username,github_id,name\n{lines}", tmp_path)
+    assert [one.name if field == "name" else one.ids.get(field, "") for one in students] == identifiers
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("ID,Name,E-Mail,Tutorial\ns101,Ada,ada@uni.edu,A\ns102,Ben,ben@uni.edu,B\n", {"sid": "s101", "email": "ada@uni.edu"}),
+        ("ID,Name,Tutorial\ns101,Ada,1\nt102,Ben,1\n", {"sid": "s101"}),
+        ("ID,Name,Tutorial\ns101,Ada,1\n102,Ben,1\n", {"sid": "s101"}),
+    ],
+)  # fmt: skip
+def test_a_roster_of_a_tas_own_is_no_worksheet(text: str, ids: dict[str, str], tmp_path: Path) -> None:
+    students, _ = read(text, tmp_path)
+    assert (students[0].name, students[0].ids) == ("Ada", ids)
 
 
 def test_one_name_may_be_in_two_lines_with_ids(tmp_path: Path) -> None:
