@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from grader.classroom.archive import Entry, Source, Unreadable, open_inner
+from grader.report.style import first_of
 from grader.runfolder import remove
 from grader.submission import (
     AS_IT_IS,
     HAS_ODD_NAME,
     MAX_FILE_BYTES,
-    MAX_NOTES,
     NAME,
     SubmissionError,
     is_litter,
@@ -120,10 +120,11 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
 
 
 def _ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:
-    """Sentences about refused files; files of the assignments come first."""
-    names = sorted(refused, key=lambda name: (PurePosixPath(name).name not in wanted, name))
-    told = [f"{name}: ignored, {refused[name]}" for name in names[:MAX_NOTES]]
-    return [*told, *([f"and {len(names) - MAX_NOTES} more files were ignored"] if len(names) > MAX_NOTES else [])]
+    """A sentence for each reason with its files; files of the assignments come first."""
+    by_reason: dict[str, list[str]] = {}
+    for name in sorted(refused, key=lambda name: (PurePosixPath(name).name not in wanted, name)):
+        by_reason.setdefault(refused[name], []).append(name)
+    return [f"{first_of(names)}: ignored, {why}" for why, names in by_reason.items()]
 
 
 def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
