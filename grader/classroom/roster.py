@@ -34,6 +34,7 @@ COLUMNS = {
     "github": "github githubusername githubuser githublogin",
     "alias": "alias nickname pseudonym",
     "group": "group groupname",
+    "role": "role roles",
 }
 FIELDS = {column: field for field, columns in COLUMNS.items() for column in columns.split()}
 UNIQUE = ("email", "sid", "login", "canvas", "moodle", "github")  # each says who somebody is
@@ -62,6 +63,7 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
     lines: dict[tuple[str, str], int] = {}
     taken: set[str] = set()
     notes = [f"columns of {path.name} that are not used: {first_of(unused)}"] * bool(unused)
+    staff: list[str] = []
     for line, cells in rows:
         if any(cell.strip() for cell in cells[len(fields) :]):
             raise ClassError(f"{path}:{line}: has {len(cells)} cells; the first line has {len(fields)}")
@@ -70,6 +72,9 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
             continue
         if "canvas" in said and is_test_student(_name(said)):
             notes.append(f"{path.name}:{line}: {TEST_STUDENT}")
+            continue
+        if "student" not in said.get("role", "student").casefold():
+            staff.append(f"{_name(said) or said.get('email', f'line {line}')} ({said['role']})")
             continue
         student = _student(said, taken)
         same = [(field, student.ids[field]) for field in UNIQUE if field in student.ids]
@@ -84,7 +89,10 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
         students.append(student)
     if not students:
         raise ClassError(f"{path}: has no students; expected a line for each")
-    return students, notes
+    return students, [
+        *notes,
+        *[f"no students by the role in {path.name}, and left out: {first_of(staff)}"] * bool(staff),
+    ]
 
 
 def is_test_student(name: str) -> bool:
@@ -134,6 +142,9 @@ def _fields(path: Path, header: list[str], rows: Sequence[list[str]]) -> list[st
         with_emails = [at for at, cells in enumerate(columns) if cells and _kind_of(cells) == "email"]
         for at in with_emails[:1]:  # names are shown there too then
             fields[1], fields[at] = "name", "email"
+    for at, cells in enumerate(columns):
+        if fields[at] == "role" and not any("student" in cell.casefold() for cell in cells):
+            fields[at] = ""  # these are roles in groups, or in another language
     for field in filter(None, fields):
         if fields.count(field) > 1:
             both = [column.strip() for column, other in zip(header, fields, strict=True) if other == field]

@@ -38,6 +38,17 @@ def read(text: str | bytes, tmp_path: Path) -> tuple[list[Student], list[str]]:
             Student(key="ada@uni.edu", name="Ada Lovelace", ids={"email": "ada@uni.edu", "sid": "0012"}),
             ["columns of roster.csv that are not used: Sections"],
         ),
+        (  # Gradescope's roster with its staff
+            "First Name,Last Name,SID,Email,Role\nTom,Ta,,tom@uni.edu,TA\nAda,Lovelace,0012,ada@uni.edu,Student\n"
+            ",,,tina@uni.edu,Instructor\n",
+            Student(key="ada@uni.edu", name="Ada Lovelace", ids={"email": "ada@uni.edu", "sid": "0012"}),
+            ["no students by the role in roster.csv, and left out: Tom Ta (TA), tina@uni.edu (Instructor)"],
+        ),
+        (  # roles in a group
+            "name,group,role\nAda,A,leader\n",
+            Student(key="Ada", name="Ada", ids={"group": "A"}),
+            ["columns of roster.csv that are not used: role"],
+        ),
         (  # Canvas' gradebook
             "\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,Lab 1 (7),Final Score\r\n"
             "    Points Possible,,,,,10,(read only)\r\n"
