@@ -134,7 +134,7 @@ def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
     loose: list[Entry] = []
     archives: list[tuple[Entry, tuple[Entry, ...]]] = []
     for entry in entries:
-        if entry.fault or not _is_archive(entry):
+        if entry.fault or not is_archive(entry):
             loose.append(entry)
             continue
         try:
@@ -144,7 +144,7 @@ def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
             continue
         notes += entered.notes
         archives.append(
-            (entry, tuple(replace(one, fault=one.fault or NESTED * _is_archive(one)) for one in entered.entries))
+            (entry, tuple(replace(one, fault=one.fault or NESTED * is_archive(one)) for one in entered.entries))
         )
     paths = [
         {one.path for one in loose},
@@ -157,7 +157,8 @@ def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
     return loose
 
 
-def _is_archive(entry: Entry) -> bool:
+def is_archive(entry: Entry) -> bool:
+    """Whether a file has the name of an archive; only a zip is entered."""
     return PurePosixPath(entry.path[-1]).suffix.casefold() in CLOSED_ARCHIVES | {".zip"}
 
 

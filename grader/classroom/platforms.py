@@ -18,7 +18,7 @@ import yaml
 
 from grader.classroom.archive import Entry, Source, Unreadable
 from grader.classroom.folder import ClassError
-from grader.classroom.handins import HandIn, Person
+from grader.classroom.handins import HandIn, Person, is_archive
 from grader.classroom.roster import TEST_STUDENT, is_test_student
 from grader.report.style import counted
 from grader.submission import MAX_FILE_BYTES
@@ -342,7 +342,7 @@ def _github(source: Source, _names: Collection[str]) -> Export | None:
 def _folders(source: Source, names: Collection[str]) -> Export | None:
     files = _by_folder(source.entries)
     beside = [entry for entry in source.entries if len(entry.path) == 1]
-    zips = [entry for entry in beside if PurePosixPath(entry.name).suffix.casefold() == ".zip"]
+    archives = list(filter(is_archive, beside))
     if own := sorted(entry.name for entry in beside if entry.name in names):
         raise ClassError(
             f"{source.name}: {own[0]} lies in it itself, so it is one submission: "
@@ -351,16 +351,16 @@ def _folders(source: Source, names: Collection[str]) -> Export | None:
     _, *inner = _levels(source)
     if any(len(one.top_folders) > 1 and all(len(entry.path) > 1 for entry in one.entries) for one in inner):
         return None  # there is a folder around the students' folders
-    if not source.top_folders and not zips:
+    if not source.top_folders and not archives:
         return None
     found = [(name, name, tuple(files.get(name, ()))) for name in source.top_folders]
-    found += [(entry.name, PurePosixPath(entry.name).stem, (entry,)) for entry in zips]
+    found += [(one.name, PurePosixPath(one.name).stem.removesuffix(".tar"), (one,)) for one in archives]
     handins = []
     for where, word, entries in found:
         person = Person(word if re.search(r"[\s,]", word) else "", {"folder": word}, (word,))
         handins.append(HandIn(where, (person,), entries, order=_newest(entries)))
     strangers = _unused(
-        (one for one in beside if one not in zips), "lies beside the students' folders, and is not used"
+        (one for one in beside if one not in archives), "lies beside the students' folders, and is not used"
     )
     return Export(f"a folder for each student, named as {found[0][0]}", tuple(handins), strangers)
 

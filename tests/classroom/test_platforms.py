@@ -308,6 +308,7 @@ def test_folders_and_zips_of_students() -> None:
         "ada/lab/softmax.py": b"1",
         "Turing, Alan/gelu.cu": b"2",
         "emma.zip": zipped({"softmax.py": b"3"}),
+        "kurt.tar.gz": b"4",
         "empty/": None,
         "marks.csv": b"",
     }
@@ -317,6 +318,7 @@ def test_folders_and_zips_of_students() -> None:
         ("ada", "", {"folder": "ada"}),
         ("empty", "", {"folder": "empty"}),
         ("emma.zip", "", {"folder": "emma"}),
+        ("kurt.tar.gz", "", {"folder": "kurt"}),
     ]
     assert files_of(found.handins[1]) == {"lab/softmax.py": b"1"}
     assert found.notes == ("marks.csv: lies beside the students' folders, and is not used",)
