@@ -25,7 +25,10 @@ SIS_IDS = ("sid", "sis", "sisid", "sisuserid", "studentid", "idnumber", "matricu
 LOGINS = ("login", "loginid", "sisloginid", "username", "user", "email", "emailaddress", "mail")
 EMAILS = ("email", "emailaddress", "mail", "login", "sisloginid")
 MOODLE_IDS = ("moodle", "moodleid", "identifier", "participant")
-CANVAS_COLUMN = re.compile(r"(?P<title>.+?) \((?P<id>\d+)\)\s*")
+# An assignment's; "Final Score (2026)" is a total in a grading period called 2026, which Canvas does not import.
+CANVAS_COLUMN = re.compile(
+    r"(?!.*(?:Current|Final|Override) (?:Score|Points|Grade|Status) \(\d+\)\s*$)(?P<title>.+?) \((?P<id>\d+)\)\s*"
+)
 KEPT = ("ex", "n/a")  # of Canvas': the student is excused, or has not to hand in
 NO_STUDENT = "points possible"  # a row below Canvas' header; that of "Manual Posting" has no name either
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\d+,\d+"), re.compile(r"\d+\.\d+")
