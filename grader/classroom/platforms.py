@@ -257,8 +257,11 @@ def _first_name(entry: Entry, others: Iterable[Entry], names: Collection[str]) -
     if again is None:
         return entry.name
     name = again["stem"] + again["suffixes"]
-    if name in names or PurePosixPath(name).suffix in (".py", ".zip"):  # a number's hyphen is in no module's name
-        return name
+    first = name
+    while more := AGAIN.fullmatch(first):  # of a numbered file that was downloaded and handed in again
+        first = more["stem"] + more["suffixes"]
+    if first in names or PurePosixPath(first).suffix in (".py", ".zip"):  # a number's hyphen is in no module's name
+        return first
     for other in others:
         if other is not entry and not other.fault and other.size <= MAX_FILE_BYTES:
             try:

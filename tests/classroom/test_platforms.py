@@ -216,6 +216,11 @@ def test_a_number_in_a_groups_name_is_nobodys_id_whatever_the_script() -> None:
             "gelu-1.cu is taken for gelu.cu: Canvas numbers a file that is handed in again",
             "tiles-1.cuh is taken for tiles.cuh: Canvas numbers a file that is handed in again",
         )),
+        (["softmax-1.py", "softmax-1-2.py"], {"softmax.py": b"51"}, ("softmax.py was handed in twice: softmax-1-2.py is the later one",)),
+        (["gelu-1-1.cu", "tiles-1-1.cuh"], {"gelu.cu": b"50", "tiles-1.cuh": b"51"}, (
+            "gelu-1-1.cu is taken for gelu.cu: Canvas numbers a file that is handed in again",
+            "tiles-1-1.cuh is taken for tiles-1.cuh: Canvas numbers a file that is handed in again",
+        )),
         (["lab-1.zip"], {"lab.zip": b"50"}, ("lab-1.zip is taken for lab.zip: Canvas numbers a file that is handed in again",)),
         (["part-two.py", "x-100.py", "-1.py"], {"part-two.py": b"50", "x-100.py": b"51", "-1.py": b"52"}, ()),
     ],
