@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import shlex
 from collections.abc import Sequence
@@ -262,10 +263,11 @@ def decide_(
         else:
             made = decisions.decide_points(folder, student, points, reason, by)
         console.print(plain(f"{named(student)}: {decisions.told(made)}"), soft_wrap=True)
-        grade = Grades(folder).of(student)
-        console.print(plain(f"grade: {told_grade(grade)}"), soft_wrap=True)
-        if points is not None and grade.points is not None and points > grade.points.possible:
-            note(f"there are {grade.points.possible:g} points in all")
+        grades = Grades(folder)
+        console.print(plain(f"grade: {told_grade(grades.of(student))}"), soft_wrap=True)
+        known = (one.points.possible for one in itertools.chain([grades.of(student)], grades) if one.points)
+        if points is not None and points > (possible := next(known, points)):
+            note(f"there are {possible:g} points in all")
 
 
 def _which(counts: str) -> Literal["latest", "best"] | int:

@@ -54,6 +54,12 @@ def test_a_complaint_from_its_first_look_to_the_new_grade(made: MadeClass) -> No
     ]
 
 
+def test_too_many_points_are_told_of_a_student_whom_nobody_graded(made: MadeClass) -> None:
+    told = typed("decide", made.folder.path, "lazy", "--points", "100.5", "--reason", "by mail").output
+    assert "there are 100 points in all" in told
+    assert "in all" not in typed("decide", made.folder.path, "lazy", "--points", "100", "--reason", "by mail").output
+
+
 def test_the_whole_class_is_graded_again(made: MadeClass) -> None:
     assert (
         "one attempt more of 2 hand-ins"
