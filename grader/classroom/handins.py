@@ -106,6 +106,7 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
         except SubmissionError:
             return Kept("", tuple(notes) or ("nothing is in it",))
         notes += staged.info.notes
+        notes += _other_versions(copy, staged.info.files, wanted)
         if not staged.info.files:
             return Kept("", tuple(notes))
         seen = {PurePosixPath(name).name for name in (*staged.info.files, *staged.refused, *refused)}
@@ -117,6 +118,16 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
         if not kept.is_dir():
             copy.rename(kept)
     return Kept(kept.name, tuple(notes))
+
+
+def _other_versions(copy: Path, files: Collection[str], wanted: Collection[str]) -> list[str]:
+    """A sentence for each wanted file of which a folder, as of a zip, has another version."""
+    notes = []
+    for name in sorted({*wanted} & {*files}):
+        same = [path for path in files if "/" in path and PurePosixPath(path).name == name]
+        others = [path for path in same if (copy / path).read_bytes() != (copy / name).read_bytes()]
+        notes += [f"{name} is what counts, and not {first_of(others)}"] * bool(others)
+    return notes
 
 
 def _ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:

@@ -185,6 +185,8 @@ def test_archives_with_one_path_have_folders(kept: Keep, folder: Path) -> None:
     assert both.notes == ("holds 2 folders with submissions (archive and lab): grade one of them",)
     beside = kept({"softmax.py": SOFTMAX, "lab.zip": zipped({"softmax.py": b"2"})})
     assert files(folder / beside.handin) == {"softmax.py": SOFTMAX, "lab/softmax.py": b"2"}
+    assert beside.notes == ("softmax.py is what counts, and not lab/softmax.py",)
+    assert kept({"softmax.py": SOFTMAX, "lab.zip": zipped({"softmax.py": SOFTMAX})}).notes == ()
 
 
 def test_an_archive_in_an_archive_is_not_entered(kept: Keep) -> None:
