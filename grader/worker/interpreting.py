@@ -171,15 +171,17 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 
 def compute_as_a_gpu_does() -> None:
     """Patch the interpreter to compute in bfloat16, to take bools and large ints as arguments, to add atomics by tensor
-    descriptors, to make loop variables tensors, to find a kernel's own names, and to take `max` and NaN as a GPU does.
-    Must be called before `MemoryChecks.install`.
+    descriptors, to make assigned numbers and loop variables tensors, to find a kernel's own names, and to take `max`, NaN
+    and bits as a GPU does. Must be called before `MemoryChecks.install`.
 
     Raises:
         RuntimeError: this Triton lacks a name that is to be patched.
     """
     from grader.worker.triton_cpu import (
         arguments,
+        assignments,
         bfloat16,
+        bits,
         descriptors,
         extremes,
         logic,
@@ -195,8 +197,10 @@ def compute_as_a_gpu_does() -> None:
     )  # numpy's, of overflows: a GPU gives none
     shortcuts.provide()
     bfloat16.provide()
+    bits.provide()
     arguments.provide()
     descriptors.provide()
+    assignments.provide()
     loops.provide()
     names.provide()
     logic.provide()

@@ -239,6 +239,17 @@ _add(
 )
 _add("one is a number", 'y = a\n    if hasattr(one, "to"):\n        y = b', "a")
 _add("no tensor of one is lost", 'y = b\n    if hasattr(kept, "to") and hasattr(typed, "to"):\n        y = a', "a")
+_add("numbers of a tuple", "low, high = 0, n\n    y = a * high.to(tl.float32) + low.to(tl.float32)", "a * 64")
+_add("numbers of a tuple in a tuple", "c, (low, high) = a, (-7, 2)\n    y = c * (low // high)", "a * -3")
+_add("a number with a type", "three: tl.int32 = 3\n    y = a * three.to(tl.float32)", "a * 3")
+_add("a number changed in place", "one += 1\n    y = a * one.to(tl.float32)", "a * 2")
+_add(
+    "a constant of the kernel's own", "width: tl.constexpr = N // 2\n    y = a + tl.sum(tl.arange(0, width))", "a + 496"
+)
+_add("sum of bits", "y = ((a > 0) + (b > 0)).to(tl.int32)", "((a > 0) ^ (b > 0)).int()", out="int32")
+_add("difference of bits", "y = ((a > 0) - (b > 0)).to(tl.int32)", "((a > 0) ^ (b > 0)).int()", out="int32")
+_add("negative bit", "y = (-(a > 0)).to(tl.int32)", "(a > 0).int()", out="int32")
+_add("product of bits", "y = ((a > 0) * (b > 0)).to(tl.int32)", "((a > 0) & (b > 0)).int()", out="int32")
 _add("int beyond 32 bits", "y = (huge + tl.arange(0, N)).to(tl.int64)", "2**40 + torch.arange(N)", out="int64")
 _add(
     "loop with a bound of its own", "y = a * 0\n    for i in range(0, n // 16):\n        y += a * i", "a * 6", rtol=1e-6

@@ -26,6 +26,8 @@ ADDED = {
     "InterpreterBuilder.get_bf16",
     "InterpreterBuilder.create_descriptor_reduce",
     "ASTTransformer.visit_For",
+    "ASTTransformer.visit_AnnAssign",
+    "ASTTransformer.visit_AugAssign",
 }  # which Triton lacks
 
 

@@ -104,6 +104,12 @@ PATCHES = (
         "no plan",
     ),
     Patch(
+        ("ASTTransformer.visit_Assign", "interpreter_semantic.to_tensor"),
+        "triton_cpu/assignments",
+        "a number of a tuple, with an annotation or changed in place stays a Python number, and on a GPU is a tensor",
+        "no plan",
+    ),
+    Patch(
         ("ASTTransformer.visit_Assign", "FunctionRewriter._compile_and_exec"),
         "triton_cpu/loops",
         "the variable of a loop is a Python number, and on a GPU a tensor",
@@ -113,6 +119,12 @@ PATCHES = (
         _builder("create_maxnumf", "create_minnumf", "create_clampf"),
         "triton_cpu/extremes",
         "of a number and a NaN these give NaN, and on a GPU the number",
+        "no plan",
+    ),
+    Patch(
+        _builder("create_add", "create_sub"),
+        "triton_cpu/bits",
+        "a sum of two bools is their `or`, and a difference is refused",
         "no plan",
     ),
     Patch(
