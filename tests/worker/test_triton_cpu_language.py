@@ -246,6 +246,8 @@ _add("a number changed in place", "one += 1\n    y = a * one.to(tl.float32)", "a
 _add(
     "a constant of the kernel's own", "width: tl.constexpr = N // 2\n    y = a + tl.sum(tl.arange(0, width))", "a + 496"
 )
+_add("a constant by another name", "width: Fixed = N // 2\n    y = a + tl.sum(tl.arange(0, width))", "a + 496")
+_add("a type alone", "c: tl.int32\n    y = a", "a")
 _add("sum of bits", "y = ((a > 0) + (b > 0)).to(tl.int32)", "((a > 0) ^ (b > 0)).int()", out="int32")
 _add("difference of bits", "y = ((a > 0) - (b > 0)).to(tl.int32)", "((a > 0) ^ (b > 0)).int()", out="int32")
 _add("negative bit", "y = (-(a > 0)).to(tl.int32)", "(a > 0).int()", out="int32")
@@ -331,7 +333,7 @@ import os
 os.environ["TRITON_INTERPRET"] = "1"
 import json
 import torch, triton, triton.language as tl
-from triton.language import load as imported_load, reduce, static_range
+from triton.language import constexpr as Fixed, load as imported_load, reduce, static_range
 from triton.language.math import exp2
 from grader.worker import interpreting
 

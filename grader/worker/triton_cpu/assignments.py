@@ -17,16 +17,18 @@ def provide() -> None:
     """Have the interpreter, which makes a tensor of a number that stands alone in `x = 0`, rewrite every assignment."""
     visit = interpreter.ASTTransformer.visit_Assign
 
-    def visit_assign(rewriter: Any, node: ast.Assign) -> ast.AST:
+    def visit_assign(rewriter: Any, node: ast.Assign) -> ast.Assign:
+        value = node.value
         visit(rewriter, node)  # which refuses `a = b = 0`, as a GPU does
-        node.value.func = ast.Name(NAME, ast.Load())  # type: ignore[attr-defined]
+        node.value = ast.copy_location(ast.Call(ast.Name(NAME, ast.Load()), [value], []), value)
         return node
 
     def visit_with_annotation(rewriter: Any, node: ast.AnnAssign) -> ast.AST:
-        is_text = isinstance(node.annotation, ast.Constant)  # which makes no constant on a GPU
-        if node.value is None or ("constexpr" in ast.unparse(node.annotation) and not is_text):
+        if node.value is None:
             return node
-        return visit_assign(rewriter, ast.copy_location(ast.Assign([node.target], node.value), node))
+        made = visit_assign(rewriter, ast.copy_location(ast.Assign([node.target], node.value), node))
+        made.value.args.append(node.annotation)  # type: ignore[attr-defined]
+        return made
 
     def visit_in_place(rewriter: Any, node: ast.AugAssign) -> ast.AST:
         if not isinstance(node.target, ast.Name):
@@ -41,10 +43,12 @@ def provide() -> None:
     setattr(interpreter, NAME, _assigned)
 
 
-def _assigned(value: Any, check_type: bool = False) -> Any:
+def _assigned(value: Any, annotation: Any = None) -> Any:
+    if annotation is tl.constexpr:
+        return value
     if isinstance(value, tl.tuple):
         return tl.tuple([_assigned(one) for one in value.values], value.type)
     if isinstance(value, list | tuple):
         parts = [_assigned(one) for one in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return interpreter.interpreter_semantic.to_tensor(value, check_type)
+    return interpreter.interpreter_semantic.to_tensor(value, False)
