@@ -584,6 +584,70 @@ def test_a_launch_takes_arguments_and_names_as_a_call_does(tmp_path: Path, x: np
     assert np.array_equal(y[2], x[:4] + np.float32(4))
 
 
+# Each kernel adds its number to x[i], by way of shared memory.
+FORMS_OF_SHARED = r"""
+#include <cuda_runtime.h>
+#define SHARED __shared__
+#define ARRAY(T, name, size) __shared__ T name[size]
+template <typename T> struct Held { T value; };
+#if 0
+this isn't C++: <<< __shared__ and "
+#ifdef NOR_THIS
+k<<<1>>>
+#endif
+k<<<1, 2>>>
+#else
+__global__ void aligned_kernel(const float* x, float* y) {
+    __shared__ char first;
+    alignas(16) __shared__ float before[4];
+    __shared__ __align__(sizeof(float4)) float after[4];
+    __shared__ float attribute[4] __attribute__((aligned(32)));
+    [[maybe_unused]] __attribute__((aligned(8))) __shared__ float both[4];
+    __shared__ alignas(alignof(double)) char words[sizeof(unsigned int) * 4];
+    if (threadIdx.x == 0) first = (size_t)before % 16 + (size_t)after % 16 + (size_t)attribute % 32 + (size_t)both % 8 + (size_t)words % 8;
+    before[threadIdx.x] = after[threadIdx.x] = attribute[threadIdx.x] = both[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = before[threadIdx.x] + 1 + first;
+}
+#endif
+template <typename T> __global__ void __maxnreg__(64) dynamic_kernel(const T* x, T* y) {
+    extern __shared__ __align__(sizeof(T)) unsigned char bytes[];
+    T* numbers = reinterpret_cast<T*>(bytes);
+    numbers[threadIdx.x] = x[threadIdx.x];
+    y[threadIdx.x] = numbers[threadIdx.x] + 2;
+}
+template <typename T> __global__ void macros_kernel(const float* x, float* y) {
+    SHARED float *shared_pointer, one[4], *pointers[4];
+    ARRAY(float, two, (4 > 2 ? 2 : 1) + (1 << 1));
+    if (threadIdx.x == 0) shared_pointer = one;
+    pointers[threadIdx.x] = two;
+    two[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    shared_pointer[threadIdx.x] = pointers[threadIdx.x][threadIdx.x];
+    y[threadIdx.x] = one[threadIdx.x] + 3;
+}
+template <class T> int four() { return 4; }
+struct Table { void (*kernel)(const float*, float*); };
+struct Launcher {
+    Table table[1];
+    void launch(const float* x, float* y) { (*this).table[0].kernel<<<1, 4>>>(x, y), this->table[0].kernel<<<1, 4>>>(x + 4, y + 4); }
+};
+extern "C" void f(const float* x, float* y, int n, int m) {
+    Launcher{{{aligned_kernel}}}.launch(x, y);
+    dynamic_kernel<float><<<1, 4, 4 * sizeof(float)>>>(x + 8, y + 8);
+    if (n < m || m < n || n < 99) macros_kernel<Held<Held<int>>><<<1, four<Held<Held<int>>>()>>>(x + 12, y + 12);
+    macros_kernel<Held<Held<Held<int>>>><<<1, 4>>>(x + 16, y + 16);
+}
+"""
+
+
+def test_shared_variables_and_launches_take_the_forms_that_nvcc_takes(tmp_path: Path, x: np.ndarray) -> None:
+    library = build(tmp_path, FORMS_OF_SHARED)
+    y = clean(library, call(library, "f", x, 20, 20)).reshape(5, 4)
+    assert np.array_equal(y, x[:20].reshape(5, 4) + np.float32([[1], [1], [2], [3], [3]]))
+    assert rewrite(FORMS_OF_SHARED).count("\n") == FORMS_OF_SHARED.count("\n")
+
+
 def test_a_byte_order_mark_is_no_error(tmp_path: Path, x: np.ndarray) -> None:
     (tmp_path / "own.cuh").write_text(
         "\ufeff#pragma once\n__global__ void k(float* y) { y[threadIdx.x] = 3; }\n", "utf-8"
@@ -1084,6 +1148,12 @@ def test_a_name_of_cudas_that_is_not_known_is_no_failed_build(
 ) -> None:
     with pytest.raises(Unsupported, match=rf"line 3: {name} is not known to the CPU's CUDA: misspelt, or something"):
         build(tmp_path, f'\nextern "C" void f(float* y) {{\n  {code}\n}}\n', compiler)
+
+
+def test_a_name_that_only_a_template_uses_is_no_failed_build(tmp_path: Path) -> None:
+    source = "template <class T> void check(T) {\n  cudaUnheardOf();\n}\n"
+    with pytest.raises(Unsupported, match="line 2: cudaUnheardOf is not known to the CPU's CUDA"):
+        build(tmp_path, source)
 
 
 def test_a_kernel_that_cudaLaunchKernel_cannot_know_is_unsupported(tmp_path: Path) -> None:  # noqa: N802

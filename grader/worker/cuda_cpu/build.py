@@ -41,6 +41,7 @@ UNDECLARED = re.compile(
     r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|"
     r"in namespace (?P<owner>[‘'](?:torch|at|c10)\b)?.* does not name a (?:template )?type|"
     r"is not a member of (?P<space>[‘'](?:torch|at|c10)\b)?|is not a namespace-name)"
+    r"|there are no arguments to [‘'](?P<bare>\w+)[’'] that depend on a template parameter"
     r"|.*has no member named [‘'](?P<member>\w+)[’']|no member named '(?P<clang_member>\w+)' in "
     r"|(?:use of undeclared identifier|unknown type name|no type named|no template named) '(?P<clang>\w+)'"
     r"|.*(?:declared with (?:attribute error: |'error' attribute: )|static[_ ]assert.*?)not on the CPU: (?P<told>[^\n\"]+)"
@@ -206,7 +207,7 @@ def refuse_unknown(said: str, source: str, left_out: Sequence[str] = ()) -> None
         file, line = found["place"].rsplit(":", 1)
         header = "" if file == source else file
         member = found["member"] or found["clang_member"]
-        name = found["gcc"] or found["clang"] or found["header"] or found["clang_header"] or ""
+        name = found["gcc"] or found["bare"] or found["clang"] or found["header"] or found["clang_header"] or ""
         if found["told"]:
             raise Unsupported(int(line), found["told"], header=header)
         if (

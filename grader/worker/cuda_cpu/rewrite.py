@@ -31,8 +31,17 @@ TOKEN = re.compile(
 )
 MACRO = re.compile(r"\s*#\s*define\s+\w+(?:\([^)]*\))?")
 ASM = ("asm", "__asm__", "__asm")
+DEAD = re.compile(r"\s*#\s*if\s+(?:0|false)\s*(?://.*|/\*.*)?$", re.DOTALL)
+BRANCH = re.compile(r"\s*#\s*(if|elif|else|endif)")
+# A macro that stands for __shared__, alone or with other words that begin a declaration.
+QUALIFIER = re.compile(
+    r"\s*#\s*define\s+(\w+)\s+((?:(?:extern|static|volatile)\s+)*__shared__)\s*(?://.*|/\*.*)?$", re.DOTALL
+)
 NEEDED = re.compile(r"<<<|__shared__|cudaLaunchKernel|\basm\b|\b__asm")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"\n]+)"')
+ATTRIBUTES = ("alignas", "__align__", "__attribute__")
+# What __attribute__ has in its outer brackets.
+ALIGNED = re.compile(r"^\(\s*(?:__)?aligned(?:__)?\s*\((.+)\)\s*\)$")
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
@@ -62,12 +71,29 @@ def tokenize(source: str) -> list[Token]:
         kind = match.lastgroup or "other"
         tokens.append(Token("string" if kind == "delimiter" else kind, match.group(), line))
         line += match.group().count("\n")
+    return _without_dead_branches(tokens)
+
+
+def _without_dead_branches(tokens: list[Token]) -> list[Token]:
+    """Blank what stands between `#if 0` and its #else, #elif or #endif: it need not be C++."""
+    depth = 0
+    for token in tokens:
+        found = BRANCH.match(token.text) if token.kind == "directive" else None
+        if not depth:
+            depth = int(found is not None and DEAD.match(token.text) is not None)
+            continue
+        word = found[1] if found else ""
+        depth += (word.startswith("if")) - (word == "endif")
+        if not depth or (depth == 1 and word in ("else", "elif")):
+            depth = 0
+            continue
+        token.kind, token.text = "space", "\n" * token.text.count("\n")
     return tokens
 
 
 def rewrite(source: str) -> str:
     """The rewritten source. Raises RewriteError."""
-    tokens = tokenize(source)
+    tokens = _qualifiers_expanded(tokenize(source))
     for token in tokens:
         if token.kind == "directive" and (found := MACRO.match(token.text)) and NEEDED.search(token.text, found.end()):
             token.text = found.group() + _macro_body(token.text[found.end() :], token.line)
@@ -75,11 +101,29 @@ def rewrite(source: str) -> str:
     return "".join(token.text for token in tokens)
 
 
+def _qualifiers_expanded(tokens: list[Token]) -> list[Token]:
+    """Put the words of a macro that stands for __shared__ where its name is used."""
+    macros = dict[str, str]()
+    for token in tokens:
+        if token.kind == "directive" and (found := QUALIFIER.match(token.text)):
+            macros[found[1]] = found[2]
+    expanded = list[Token]()
+    for token in tokens:
+        if token.kind == "name" and token.text in macros:
+            expanded += [Token(one.kind, one.text, token.line) for one in tokenize(macros[token.text])]
+        elif token.kind != "directive" or not QUALIFIER.match(token.text):
+            expanded.append(token)
+    return expanded
+
+
 def _macro_body(source: str, line: int) -> str:
     tokens = tokenize(source)
     for token in tokens:
         token.line += line - 1
+    tokens.append(Token("other", ";", line))  # a declaration may have its own where the macro is used
     _rewrite(tokens)
+    if tokens[-1].text == ";":
+        tokens.pop()
     return re.sub(r"(?<!\\)\n", r"\\\n", "".join(token.text for token in tokens))
 
 
@@ -87,10 +131,32 @@ def _rewrite(tokens: list[Token]) -> None:
     for token in tokens:
         if token.kind == "name" and token.text in ASM:
             token.text = f'static_assert(false, "not on the CPU: PTX in asm()"); {token.text}'
+    _split_closers(tokens)
     _rewrite_each(tokens, "__shared__", _shared_declaration)
     _launch_bounds(tokens)
     _rewrite_each(tokens, "<<<", _launch)
     _launch_calls(tokens)
+
+
+def _split_closers(tokens: list[Token]) -> None:
+    """Make three tokens of a `>>>` that closes template arguments, as in `k<A<B<int>>><<<grid, block>>>(x)`."""
+    pending, index = [0], 0  # template arguments that are open, for each bracket that is open
+    while index < len(tokens):
+        text = tokens[index].text
+        if text in OPENING:
+            pending.append(0)
+        elif text in CLOSING and len(pending) > 1:
+            pending.pop()
+        elif text == "<" and (before := _previous(tokens, index)) is not None and tokens[before].kind == "name":
+            pending[-1] += 1
+        elif text == ">" and pending[-1]:
+            pending[-1] -= 1
+        elif text == ">>>" and pending[-1] >= 3:
+            tokens[index : index + 1] = [Token("other", ">", tokens[index].line) for _ in range(3)]
+            continue
+        if text in (";", "&", "|", "?", "}"):  # what was counted were comparisons
+            pending[-1] = 0
+        index += 1
 
 
 def included(source: str) -> list[str]:
@@ -149,7 +215,9 @@ def dynamic_shared(source: str) -> list[str]:
             start = _statement_start(tokens, index)
             kept = [at for at in range(start, _semicolon(tokens, index)) if at != index]
             if any(tokens[at].text == "extern" for at in kept):
-                found += [name for name, _ in _declaration(tokens, kept, token.line)[1]]
+                found += [
+                    name for name, *_ in _declaration(tokens, _without_attributes(tokens, kept)[0], token.line)[1]
+                ]
     return found
 
 
@@ -226,8 +294,14 @@ def _callee_start(tokens: list[Token], end: int) -> int:
         position = None if position is None else _previous(tokens, position)
     if position is None or tokens[position].kind != "name":
         raise RewriteError(tokens[end].line, "before <<< the name of a kernel is missing")
-    while (before := _previous(tokens, position)) is not None and tokens[before].text in ("::", "#"):
+    while (before := _previous(tokens, position)) is not None and tokens[before].text in ("::", "#", ".", "->"):
         earlier = _previous(tokens, before)
+        if tokens[before].text in (".", "->") and earlier is not None and tokens[earlier].text in (")", "]"):
+            earlier = _opening_of(tokens, earlier)  # (*this).kernel<<<, table[i].kernel<<<
+            owner = _previous(tokens, earlier)
+            if owner is None or tokens[owner].kind != "name":
+                return earlier
+            earlier = owner
         if tokens[before].text == "#" and earlier is not None and tokens[earlier].text == "#":  # scale_##width<<<
             earlier = _previous(tokens, earlier)
         if earlier is None or tokens[earlier].kind != "name":
@@ -298,26 +372,24 @@ def _shared_declaration(tokens: list[Token], index: int) -> int:
     """Rewrite `__shared__ T a[2], b;` into a reference for each declarator, on the declaration's first line."""
     line = tokens[index].line
     start, end = _statement_start(tokens, index), _semicolon(tokens, index)
-    kept = [position for position in range(start, end) if position != index]
+    kept, alignment = _without_attributes(tokens, [position for position in range(start, end) if position != index])
     type_tokens, declarators = _declaration(tokens, kept, line)
     words = [token.text for token in type_tokens if not token.blank]
     dynamic = "extern" in words
     written = " ".join(word for word in words if word not in ("extern", "static"))
-    alignment = ""
-    if found := re.search(r"(?:__align__|alignas)\s*\(\s*(.+?)\s*\)", written):
-        alignment = found.group(1)
-        written = written.replace(found.group(), "")
     pieces = []
     if "{" in words:  # the declaration defines its type
         name = f"cuda_cpu_{declarators[0][0]}_type" if declarators else ""
         pieces.append(f"using {name} = {written};")
         written = name
-    for name, dimensions in declarators:
+    for name, stars, dimensions in declarators:
         if dynamic:
-            pieces.append(f"{written}* const {name} = static_cast<{written}*>(::cuda_cpu::cuda_cpu_dynamic_shared());")
+            pieces.append(
+                f"{written}{stars}* const {name} = static_cast<{written}{stars}*>(::cuda_cpu::cuda_cpu_dynamic_shared());"
+            )
             continue
         shape = dimensions.strip()
-        whole = f"{written}{shape}" if shape else written
+        whole = f"{written}{stars}{shape}"
         pieces.append(
             f"using cuda_cpu_{name} = {whole}; cuda_cpu_{name}& {name} = *static_cast<cuda_cpu_{name}*>(::cuda_cpu::cuda_cpu_static_shared("
             f'"{name}", {line}, sizeof(cuda_cpu_{name}), {alignment or f"alignof(cuda_cpu_{name})"}));'
@@ -335,18 +407,43 @@ def _statement_start(tokens: list[Token], index: int) -> int:
     while (before := _previous(tokens, start)) is not None and (
         tokens[before].kind == "name" or tokens[before].text in ("::", ">", "]", ")")
     ):
-        if tokens[before].text in (">", "]", ")") and not _in_declaration(tokens, before):
-            break
+        if tokens[before].text in (">", "]", ")"):
+            if not _in_declaration(tokens, before):
+                break
+            before = _opening_of(tokens, before)
         start = before
     return start
 
 
 def _in_declaration(tokens: list[Token], position: int) -> bool:
-    """Whether the bracket that closes at `position` belongs to alignas(16) or __align__(16), and not to if (...) or the like."""
-    if tokens[position].text != ")":
-        return False
-    before = _previous(tokens, _opening_of(tokens, position))
-    return before is not None and tokens[before].text in ("alignas", "__align__")
+    """Whether the bracket that closes at `position` belongs to an attribute, as alignas(16), and not to if (...) or the like."""
+    opening = _opening_of(tokens, position)
+    if tokens[position].text == "]":  # [[maybe_unused]]
+        return tokens[_next(tokens, opening) or opening].text == "["
+    before = _previous(tokens, opening)
+    return tokens[position].text == ")" and before is not None and tokens[before].text in ATTRIBUTES
+
+
+def _without_attributes(tokens: list[Token], positions: list[int]) -> tuple[list[int], str]:
+    """A declaration's positions without its attributes, and the alignment that these ask for; "" if none."""
+    kept, alignment, end, depth = list[int](), "", -1, 0
+    for at in positions:
+        if at <= end:
+            continue
+        opening = _next(tokens, at)
+        if depth == 0 and tokens[at].text in ATTRIBUTES and opening is not None and tokens[opening].text == "(":
+            end = _closing_of(tokens, opening)
+            inside = "".join(" " if token.blank else token.text for token in tokens[opening + 1 : end])
+            found = ALIGNED.search(inside)
+            asked = inside if tokens[at].text != "__attribute__" else found[1] if found else ""
+            alignment = asked.strip() or alignment
+            continue
+        if depth == 0 and tokens[at].text == "[" and opening is not None and tokens[opening].text == "[":
+            end = _closing_of(tokens, at)
+            continue
+        depth += (tokens[at].text in OPENING) - (tokens[at].text in CLOSING)
+        kept.append(at)
+    return kept, alignment
 
 
 def _semicolon(tokens: list[Token], index: int) -> int:
@@ -358,10 +455,11 @@ def _semicolon(tokens: list[Token], index: int) -> int:
     raise RewriteError(tokens[index].line, "a __shared__ declaration without a ;")
 
 
-def _declaration(tokens: list[Token], kept: list[int], line: int) -> tuple[list[Token], list[tuple[str, str]]]:
-    """A declaration's type, and the name and dimensions of each declarator. `kept`: positions of the declaration's tokens."""
+def _declaration(tokens: list[Token], kept: list[int], line: int) -> tuple[list[Token], list[tuple[str, str, str]]]:
+    """A declaration's type, and each declarator's name, stars and dimensions. `kept`: positions of the declaration's tokens."""
     pieces = _split(tokens, kept[0], kept[-1] + 1) if kept else [[]]
-    pieces = [[position for position in piece if position in kept and not tokens[position].blank] for piece in pieces]
+    inside = set(kept)
+    pieces = [[position for position in piece if position in inside and not tokens[position].blank] for piece in pieces]
     first, depth = pieces[0], 0
     bracket = len(first)
     for at, position in enumerate(first):
@@ -373,15 +471,20 @@ def _declaration(tokens: list[Token], kept: list[int], line: int) -> tuple[list[
         raise RewriteError(
             line, "this form of a __shared__ declaration is not understood: write `__shared__ type name[size];`"
         )
-    types = [tokens[position] for position in first[: bracket - 1]]
-    declarators = [(tokens[first[bracket - 1]].text, "".join(tokens[position].text for position in first[bracket:]))]
-    for words in pieces[1:]:
-        if not words or tokens[words[0]].kind != "name":
+    end = bracket - 1  # of the type
+    while end > 1 and tokens[first[end - 1]].text == "*":
+        end -= 1
+    declarators = []
+    for words in [first[end:], *pieces[1:]]:
+        texts = [tokens[position].text for position in words]
+        stars = next((at for at, text in enumerate(texts) if text != "*"), len(texts))
+        if stars == len(texts) or tokens[words[stars]].kind != "name":
             raise RewriteError(
                 line, "this form of a __shared__ declaration is not understood: declare one variable a line"
             )
-        declarators.append((tokens[words[0]].text, "".join(tokens[position].text for position in words[1:])))
-    return types, declarators
+        shape = "".join(" " if token.blank else token.text for token in tokens[words[stars] + 1 : words[-1] + 1])
+        declarators.append((texts[stars], "*" * stars, shape))
+    return [tokens[position] for position in first[:end]], declarators
 
 
 # Positions -----------------------------------------------------------------------------------------------------------

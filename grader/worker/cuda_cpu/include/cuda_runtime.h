@@ -32,6 +32,9 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)  // `rewrite.py` has put it into the kernel
+#define __maxnreg__(...)
+#define __nv_pure__
+#define __inline_hint__
 #define __align__(n) alignas(n)
 #define __CUDACC__ 1
 #define __NVCC__ 1
@@ -69,11 +72,25 @@ CUDA_CPU_VECTOR(short, short, 4, 8)
 CUDA_CPU_VECTOR(unsigned short, ushort, 4, 8)
 CUDA_CPU_VECTOR(int, int, 8, 16)
 CUDA_CPU_VECTOR(unsigned int, uint, 8, 16)
+CUDA_CPU_VECTOR(long, long, 16, 16)
+CUDA_CPU_VECTOR(unsigned long, ulong, 16, 16)
 CUDA_CPU_VECTOR(long long, longlong, 16, 16)
 CUDA_CPU_VECTOR(unsigned long long, ulonglong, 16, 16)
 CUDA_CPU_VECTOR(float, float, 8, 16)
 CUDA_CPU_VECTOR(double, double, 16, 16)
 #undef CUDA_CPU_VECTOR
+// Vectors of 32 bytes by their alignment, as CUDA 13 names them.
+#define CUDA_CPU_ALIGNED(T, name)                                                                                                      \
+    using name##4_16a = name##4;                                                                                                      \
+    struct alignas(32) name##4_32a { T x, y, z, w; };                                                                                 \
+    static inline name##4_16a make_##name##4_16a(T x, T y, T z, T w) { return {x, y, z, w}; }                                         \
+    static inline name##4_32a make_##name##4_32a(T x, T y, T z, T w) { return {x, y, z, w}; }
+CUDA_CPU_ALIGNED(long, long)
+CUDA_CPU_ALIGNED(unsigned long, ulong)
+CUDA_CPU_ALIGNED(long long, longlong)
+CUDA_CPU_ALIGNED(unsigned long long, ulonglong)
+CUDA_CPU_ALIGNED(double, double)
+#undef CUDA_CPU_ALIGNED
 
 struct dim3 {
     unsigned x, y, z;
