@@ -648,6 +648,75 @@ def test_shared_variables_and_launches_take_the_forms_that_nvcc_takes(tmp_path: 
     assert rewrite(FORMS_OF_SHARED).count("\n") == FORMS_OF_SHARED.count("\n")
 
 
+# Dynamic shared memory is taken before the variables that lie before it, some of which a function of its own declares.
+DYNAMIC_FIRST = """
+__device__ float* first_of_the_block() {
+    __shared__ float first, unused[40];
+    if (threadIdx.x == 0) first = unused[39] = 1;
+    __syncthreads();
+    return &first;
+}
+__global__ void k(const float* x, float* y) {
+    extern __shared__ float numbers[];
+    __shared__ float doubled[32];
+    x += 32 * blockIdx.x, y += 32 * blockIdx.x;
+    numbers[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    doubled[threadIdx.x] = 2 * numbers[31 - threadIdx.x];
+    y[threadIdx.x] = *first_of_the_block() + doubled[threadIdx.x];
+}
+extern "C" void f(const float* x, float* y, int n, int) { k<<<2, 32, 128>>>(x, y); }
+"""
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_dynamic_shared_memory_is_apart_from_variables_of_later_lines(
+    tmp_path: Path, x: np.ndarray, order: int
+) -> None:
+    library = build(tmp_path, DYNAMIC_FIRST)
+    assert np.array_equal(
+        clean(library, call(library, "f", x, 64, 64, order=order)).reshape(2, 32),
+        1 + 2 * x[:64].reshape(2, 32)[:, ::-1],
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (
+            0,
+            "brings the block's to 49160 bytes, with 9160 of the launch; 49152 are allowed unless cudaFuncSetAttribute",
+        ),
+        (192448, "brings the block's to 232449 bytes, with 192449 of the launch; 232448 are allowed"),
+        (192000, ""),
+    ],
+    ids=["not asked for", "more than there is", "asked for"],
+)
+def test_shared_memory_is_counted_with_that_of_the_launch(
+    tmp_path: Path, x: np.ndarray, asked: int, words: str
+) -> None:
+    source = """
+    __global__ void k(float* y) {
+        extern __shared__ float dynamic[];
+        __shared__ float fixed[10000];
+        fixed[9999] = dynamic[0] = 3;
+        *y = fixed[9999] + dynamic[0];
+    }
+    extern "C" void f(const float*, float* y, int n, int asked) {
+        if (asked) cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, asked + 1);
+        k<<<1, 1, ASKED>>>(y);
+    }
+    """
+    bytes_ = {0: "9160", 192448: "asked + 1", 192000: "asked"}[asked]
+    library = build(tmp_path, source.replace("ASKED", bytes_))
+    y = call(library, "f", x, 1, 1, asked)
+    if words:
+        fault = fault_of(library)
+        assert (fault.kind, words in fault.text) == ("too_much_shared", True), fault.text
+    else:
+        assert clean(library, y).tolist() == [6]
+
+
 def test_a_byte_order_mark_is_no_error(tmp_path: Path, x: np.ndarray) -> None:
     (tmp_path / "own.cuh").write_text(
         "\ufeff#pragma once\n__global__ void k(float* y) { y[threadIdx.x] = 3; }\n", "utf-8"

@@ -42,6 +42,8 @@ namespace {
 constexpr size_t STACK_BYTES = 128 << 10;
 constexpr size_t SHARED_BYTES = 227 << 10;  // the most that a block may ask for, as on compute capability 9.0
 constexpr size_t STATIC_SHARED_BYTES = 48 << 10;
+// Dynamic shared memory begins at one place, for a thread may ask where it is before another declares its variables.
+constexpr size_t DYNAMIC_START = STATIC_SHARED_BYTES, SHARED_SPACE = DYNAMIC_START + SHARED_BYTES;
 constexpr unsigned char POISON = 0x7B;
 constexpr uint64_t SAMPLED_BLOCKS = 16;            // a launch of more blocks is sampled
 constexpr uint64_t THREAD_ACCESSES = 100'000;      // of a sampled thread: enough for a grid-stride loop over 2^31 elements
@@ -158,8 +160,8 @@ uintptr_t output_low = 0, output_high = 0, output_end = 0, block_end = 0;
 bool end_known = false;
 uint64_t thread_accesses = 0, launch_accesses = 0, launches = 0;
 size_t allowed_shared = STATIC_SHARED_BYTES, static_bytes = 0, dynamic_bytes = 0;
-alignas(1024) unsigned char shared[SHARED_BYTES];
-Access shared_writer[SHARED_BYTES], shared_reader[SHARED_BYTES], shared_other_reader[SHARED_BYTES];
+alignas(1024) unsigned char shared[SHARED_SPACE];
+Access shared_writer[SHARED_SPACE], shared_reader[SHARED_SPACE], shared_other_reader[SHARED_SPACE];
 std::map<std::pair<int, size_t>, SharedVariable> shared_variables;
 
 extern "C" void cuda_cpu_switch(void** save, void* load);
@@ -323,7 +325,7 @@ void forget_touches() {
     for (auto& [bytes, memory] : spare) munmap(memory, bytes);
     spare.clear();
     spare_bytes = 0;
-    for (Access* touches : {shared_writer, shared_reader, shared_other_reader}) memset(touches, 0, SHARED_BYTES * sizeof(Access));
+    for (Access* touches : {shared_writer, shared_reader, shared_other_reader}) memset(touches, 0, SHARED_SPACE * sizeof(Access));
     stretch = 0, block_first = launch_first = 1;
     stretches.clear(), runners.clear();
     block_starts = {{1, block_number}};
@@ -432,7 +434,7 @@ void stuck() {
 // The memory of an address in a trace.
 int traced_memory(uintptr_t address) {
     size_t offset = address - uintptr_t(shared);
-    if (offset < SHARED_BYTES) {
+    if (offset < SHARED_SPACE) {
         for (auto& [key, v] : shared_variables)
             if (offset >= v.offset && offset < v.offset + v.bytes) return tracing::shared_number(v.name);
         return tracing::DYNAMIC_SHARED;
@@ -446,7 +448,8 @@ void run_block() {
     int count = int(size.x * size.y * size.z);
     threads.assign(count, Thread{});
     warp_epochs.assign((count + 31) / 32, 0);
-    memset(shared, POISON, std::max(static_bytes, size_t(64)) + dynamic_bytes + 1024 < SHARED_BYTES ? static_bytes + dynamic_bytes + 1024 : SHARED_BYTES);
+    memset(shared, POISON, static_bytes);
+    memset(shared + DYNAMIC_START, POISON, dynamic_bytes);
     shared_variables.clear();
     static_bytes = 0;
     epoch = 0;
@@ -589,8 +592,7 @@ void check_shared(uintptr_t address, size_t bytes, bool write, bool atomic, uint
     const SharedVariable* at = nullptr;
     for (auto& [key, v] : shared_variables)
         if (offset >= v.offset && offset < v.offset + v.bytes) at = &v;
-    size_t dynamic_start = (static_bytes + 127) / 128 * 128;
-    bool dynamic = !at && offset >= dynamic_start && offset + bytes <= dynamic_start + dynamic_bytes;
+    bool dynamic = offset >= DYNAMIC_START && offset + bytes <= DYNAMIC_START + dynamic_bytes;
     if (!(at ? offset + bytes <= at->offset + at->bytes : dynamic)) {
         const char* verb = write ? " writes" : " reads";
         return give_up("out_of_bounds", who() + verb + " shared memory beyond its variables (line {place}): " + std::to_string(static_bytes) +
@@ -619,7 +621,7 @@ bool in_modules(uintptr_t address) {
 // Counts an access of a traced call, where there is memory.
 __attribute__((noinline)) void trace(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place) {
     if (address - stack_low < STACK_BYTES || (address >= host_low && address < host_high)) return;  // local memory; the launch's own arguments
-    if (address - uintptr_t(shared) >= SHARED_BYTES && !find_region(address) && !in_modules(address)) return out_of_bounds(address, write, place);
+    if (address - uintptr_t(shared) >= SHARED_SPACE && !find_region(address) && !in_modules(address)) return out_of_bounds(address, write, place);
     if (++thread_accesses > tracing::thread_accesses()) tracing::launch->cut = true;
     else if (tracing::note(place, address, bytes, write, atomic, self->number % 32)) return;
     cut_thread();
@@ -638,7 +640,7 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
         if (++thread_accesses > THREAD_ACCESSES || ++launch_accesses > LAUNCH_ACCESSES) return cut_thread();
     }
     if (address - stack_low < STACK_BYTES) return;
-    if (address - uintptr_t(shared) < SHARED_BYTES) return check_shared(address, bytes, write, atomic, place);
+    if (address - uintptr_t(shared) < SHARED_SPACE) return check_shared(address, bytes, write, atomic, place);
     if (Region* r = find_region(address)) {
         if (address + bytes > r->end) return out_of_bounds(r->end, write, place);
         if (r->kind == PAGEABLE)
@@ -963,15 +965,20 @@ void* cuda_cpu_static_shared(const char* name, int line, size_t bytes, size_t al
     auto [at, fresh] = shared_variables.try_emplace({line * 1000 + int(strlen(name)), std::hash<std::string>{}(name) ^ bytes});
     if (fresh) {
         size_t offset = (static_bytes + alignment - 1) / alignment * alignment;
+        std::string brings = std::string("the shared variable ") + name + " in line {place} brings the block's to ";
         if (offset + bytes > STATIC_SHARED_BYTES)
-            give_up("too_much_shared", std::string("the shared variable ") + name + " in line {place} brings the block's to " +
-                                           std::to_string(offset + bytes) + " bytes; 49152 are allowed", PLACE, 0, cudaErrorLaunchOutOfResources);
+            give_up("too_much_shared", brings + std::to_string(offset + bytes) + " bytes; 49152 are allowed", PLACE, 0, cudaErrorLaunchOutOfResources);
+        size_t most = allowed_shared > STATIC_SHARED_BYTES ? SHARED_BYTES : STATIC_SHARED_BYTES;
+        if (offset + bytes + dynamic_bytes > most)
+            give_up("too_much_shared", brings + std::to_string(offset + bytes + dynamic_bytes) + " bytes, with " + std::to_string(dynamic_bytes) +
+                                           " of the launch; " + std::to_string(most) + " are allowed" +
+                                           (most < SHARED_BYTES ? " unless cudaFuncSetAttribute asks for more" : ""), PLACE, 0, cudaErrorInvalidValue);
         at->second = {name, offset, bytes};
         static_bytes = offset + bytes;
     }
     return shared + at->second.offset;
 }
-void* cuda_cpu_dynamic_shared() { return shared + (static_bytes + 127) / 128 * 128; }
+void* cuda_cpu_dynamic_shared() { return shared + DYNAMIC_START; }
 
 cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* new_closure) {
     if (sticky != cudaSuccess) return sticky;
