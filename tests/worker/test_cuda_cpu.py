@@ -1219,6 +1219,63 @@ def test_a_name_of_cudas_that_is_not_known_is_no_failed_build(
         build(tmp_path, f'\nextern "C" void f(float* y) {{\n  {code}\n}}\n', compiler)
 
 
+ROUNDED = """
+#include <cuda_fp16.h>
+__global__ void k(const float* x, float* y) {
+    float tiny = 1e-30f * x[1], third = x[1] / 3, three = 3 * x[1], most = 3.4028235e38f * x[1];
+    float all[] = {
+        __fadd_rz(1, tiny) - 1, __fadd_ru(1, tiny) - 1, __fadd_rd(1, -tiny) - 1, __fadd_rz(-1, tiny) + 1,  // 0, 2^-23, -2^-24, 2^-24
+        __fsub_ru(1, -tiny) - 1, __fsub_rd(x[1], x[1]) == 0 && signbit(__fsub_rd(x[1], x[1])),             // 2^-23, 1
+        __fmul_ru(third, third) > __fmul_rd(third, third), __fmul_rz(most, 2) == most, isinf(__fmul_ru(most, 2)) != 0,  // 1, 1, 1
+        __fdiv_rd(1, three) < __fdiv_ru(1, three), __frcp_rz(three) == __fdiv_rd(1, three), __fdiv_rd(6, three),        // 1, 1, 2
+        double(__fsqrt_rd(three)) * __fsqrt_rd(three) < 3, __fsqrt_ru(4 * x[1]), __fmaf_ru(three, three, tiny) - 9,             // 1, 2, 2^-20
+        __int2float_rz(16777219) == 16777218, __uint2float_ru(16777217u) == 16777218, __ll2float_rd(-16777217ll) == -16777218,  // 1, 1, 1
+        __ull2float_rz(~0ull) == 1.8446742974197924e19f, __double2float_ru(0.1) > __double2float_rd(0.1),                      // 1, 1
+        float(__dmul_rn(__dadd_rn(1, 2), __fma_rn(2, 3, __ddiv_rn(1, 2)))),                                                    // 19.5
+        float(__hiloint2double(__double2hiint(0.3), __double2loint(0.3)) == 0.3),                                             // 1
+        __half2float(__hmax_nan(__half(1.0f), __half(2.0f))), isnan(__half2float(__hmax_nan(__half(1.0f), __half(NAN)))) != 0,  // 2, 1
+        __half2float(hfloor(__half(2.75f))), float(__half2int_rn(__half(2.75f)))};                                             // 2, 3
+    for (int i = 0; i < int(sizeof(all) / 4); i++) y[i] = all[i];
+}
+extern "C" void f(const float* x, float* y, int n, int) { k<<<1, 1>>>(x, y); }
+"""
+ULP = 2.0**-23
+DIRECTED = [0, ULP, -ULP / 2, ULP / 2, ULP, 1, 1, 1, 1, 1, 1, 2, 1, 2, 8 * ULP, 1, 1, 1, 1, 1, 19.5, 1, 2, 1, 2, 3]
+
+
+def test_arithmetic_is_rounded_as_its_name_says(tmp_path: Path) -> None:
+    library = build(tmp_path, ROUNDED)
+    y = clean(library, call(library, "f", np.arange(2, dtype=np.float32), len(DIRECTED), 2))
+    assert y.tolist() == DIRECTED
+
+
+HELPERS_OF_HOSTS = """
+template <class T> void check(T error) { if (error) cudaDeviceReset(), exit(1); }
+const char* hint(cudaError_t error) { return error == cudaErrorNoDevice ? "no GPU" : cudaGetErrorName(error); }
+void CUDART_CB add(cudaStream_t, cudaError_t error, void* sum) { if (!error) *(int*)sum += 1; }
+extern "C" void f(const float*, float* y, int n, int reset) {
+    int sum = 0, can = 1;
+    size_t stack, pitch;
+    float* rows;
+    check(cudaSetDeviceFlags(cudaDeviceScheduleAuto)), check(cudaProfilerStart()), check(cudaProfilerStop());
+    check(cudaStreamAddCallback(0, add, &sum, 0));
+    if (cudaDeviceGetLimit(&stack, cudaLimitStackSize) == cudaSuccess && stack >= 1024) sum += 2;
+    if (cudaMallocPitch(&rows, &pitch, 100, 3) == cudaSuccess && pitch == 512 && cudaMemset2D(rows, pitch, 0, 512, 3) == cudaSuccess) sum += 4;
+    if (cudaDeviceCanAccessPeer(&can, 0, 1) == cudaErrorInvalidDevice && !can) sum += 8;
+    float result = sum;
+    cudaMemcpy(y, &result, 4, cudaMemcpyHostToDevice);
+    if (reset) cudaDeviceReset();
+}
+"""
+
+
+def test_what_helpers_of_launchers_call_is_there(tmp_path: Path, x: np.ndarray) -> None:
+    library = build(tmp_path, HELPERS_OF_HOSTS)
+    assert clean(library, call(library, "f", x, 1, 1)).tolist() == [15]
+    call(library, "f", x, 1, 1, 1)
+    assert library.launch_error() == "cudaErrorContextIsDestroyed"  # as on a GPU, where the tensors are lost too
+
+
 def test_a_name_that_only_a_template_uses_is_no_failed_build(tmp_path: Path) -> None:
     source = "template <class T> void check(T) {\n  cudaUnheardOf();\n}\n"
     with pytest.raises(Unsupported, match="line 2: cudaUnheardOf is not known to the CPU's CUDA"):

@@ -1172,6 +1172,10 @@ const std::pair<cudaError_t, std::pair<const char*, const char*>> ERRORS[] = {
     {cudaErrorInvalidDevice, {"cudaErrorInvalidDevice", "invalid device ordinal"}},
     {cudaErrorInvalidResourceHandle, {"cudaErrorInvalidResourceHandle", "invalid resource handle"}},
     {cudaErrorNotReady, {"cudaErrorNotReady", "device not ready"}},
+    {cudaErrorContextIsDestroyed, {"cudaErrorContextIsDestroyed", "context is destroyed"}},
+    {cudaErrorNoDevice, {"cudaErrorNoDevice", "no CUDA-capable device is detected"}},
+    {cudaErrorInitializationError, {"cudaErrorInitializationError", "initialization error"}},
+    {cudaErrorAssert, {"cudaErrorAssert", "device-side assert triggered"}},
     {cudaErrorIllegalAddress, {"cudaErrorIllegalAddress", "an illegal memory access was encountered"}},
     {cudaErrorLaunchOutOfResources, {"cudaErrorLaunchOutOfResources", "too many resources requested for launch"}},
     {cudaErrorMisalignedAddress, {"cudaErrorMisalignedAddress", "misaligned address"}},
@@ -1274,6 +1278,7 @@ cudaError_t cudaGetLastError() {
     return error;
 }
 cudaError_t cudaDeviceSynchronize() { return sticky; }
+cudaError_t cudaDeviceReset() { return sticky = last_error = cudaErrorContextIsDestroyed, cudaSuccess; }
 const char* cudaGetErrorName(cudaError_t error) {
     for (auto& [value, words] : ERRORS)
         if (value == error) return words.first;

@@ -55,8 +55,21 @@ using nv_half2 = __half2;
     static inline T __hmul(T a, T b) { return a * b; }                                                     \
     static inline T __hdiv(T a, T b) { return a / b; }                                                     \
     static inline T __hneg(T a) { return -a; }                                                             \
+    static inline bool __hisnan(T a) { return std::isnan(float(a)); }                                      \
     static inline T __hmax(T a, T b) { return a > b ? a : b; }                                             \
     static inline T __hmin(T a, T b) { return a < b ? a : b; }                                             \
+    static inline T __hmax_nan(T a, T b) { return __hisnan(a) || __hisnan(b) ? T(NAN) : __hmax(a, b); }    \
+    static inline T __hmin_nan(T a, T b) { return __hisnan(a) || __hisnan(b) ? T(NAN) : __hmin(a, b); }    \
+    static inline bool __hne(T a, T b) { return a < b || a > b; }                                          \
+    static inline int __hisinf(T a) { return std::isinf(float(a)) ? float(a) > 0 ? 1 : -1 : 0; }           \
+    static inline T hexp2(T a) { return T(std::exp2(float(a))); }                                          \
+    static inline T hlog2(T a) { return T(std::log2(float(a))); }                                          \
+    static inline T hsin(T a) { return T(std::sin(float(a))); }                                            \
+    static inline T hcos(T a) { return T(std::cos(float(a))); }                                            \
+    static inline T hfloor(T a) { return T(std::floor(float(a))); }                                        \
+    static inline T hceil(T a) { return T(std::ceil(float(a))); }                                          \
+    static inline T htrunc(T a) { return T(std::trunc(float(a))); }                                        \
+    static inline T hrint(T a) { return T(std::nearbyint(float(a))); }                                     \
     static inline T __hfma(T a, T b, T c) { return T(std::fma(float(a), float(b), float(c))); }            \
     static inline T hexp(T a) { return T(std::exp(float(a))); }                                            \
     static inline T htanh(T a) { return T(std::tanh(float(a))); }                                          \
@@ -69,8 +82,7 @@ using nv_half2 = __half2;
     static inline bool __hgt(T a, T b) { return a > b; }                                                   \
     static inline bool __hle(T a, T b) { return a <= b; }                                                  \
     static inline bool __hge(T a, T b) { return a >= b; }                                                  \
-    static inline bool __heq(T a, T b) { return a == b; }                                                  \
-    static inline bool __hisnan(T a) { return std::isnan(float(a)); }
+    static inline bool __heq(T a, T b) { return a == b; }
 CUDA_CPU_HALVES(__half)
 
 // Pairs: each of the two on its own; a comparison asks whether it holds for both.
@@ -112,6 +124,15 @@ static inline float2 __half22float2(__half2 v) { return {float(v.x), float(v.y)}
 static inline __half2 __half2half2(__half v) { return {v, v}; }
 static inline __half __low2half(__half2 v) { return v.x; }
 static inline __half __high2half(__half2 v) { return v.y; }
+static inline __half __double2half(double value) { return __half(value); }
+static inline __half __int2half_rn(int value) { return __half(value); }
+static inline int __half2int_rn(__half v) { return __float2int_rn(float(v)); }
+static inline int __half2int_rz(__half v) { return __float2int_rz(float(v)); }
+static inline __half2 __lows2half2(__half2 a, __half2 b) { return {a.x, b.x}; }
+static inline __half2 __highs2half2(__half2 a, __half2 b) { return {a.y, b.y}; }
+static inline __half2 __low2half2(__half2 v) { return {v.x, v.x}; }
+static inline __half2 __high2half2(__half2 v) { return {v.y, v.y}; }
+static inline __half2 __lowhigh2highlow(__half2 v) { return {v.y, v.x}; }
 static inline unsigned short __half_as_ushort(__half v) { return v.bits; }
 static inline __half __ushort_as_half(unsigned short bits) {
     __half v;

@@ -103,19 +103,39 @@ enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInitializationError = 3,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInvalidPitchValue = 12,
     cudaErrorInvalidSymbol = 13,
     cudaErrorInvalidDevicePointer = 17,
     cudaErrorInvalidMemcpyDirection = 21,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorMissingConfiguration = 52,
+    cudaErrorInvalidDeviceFunction = 98,
+    cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidKernelImage = 200,
+    cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorInvalidPtx = 218,
     cudaErrorInvalidResourceHandle = 400,
+    cudaErrorSymbolNotFound = 500,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchOutOfResources = 701,
+    cudaErrorLaunchTimeout = 702,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
+    cudaErrorPeerAccessNotEnabled = 705,
+    cudaErrorContextIsDestroyed = 709,
+    cudaErrorAssert = 710,
+    cudaErrorHostMemoryAlreadyRegistered = 712,
+    cudaErrorHostMemoryNotRegistered = 713,
+    cudaErrorIllegalInstruction = 715,
     cudaErrorMisalignedAddress = 716,
+    cudaErrorInvalidAddressSpace = 717,
     cudaErrorLaunchFailure = 719,
+    cudaErrorNotPermitted = 800,
     cudaErrorNotSupported = 801,
+    cudaErrorSystemNotReady = 802,
     cudaErrorUnknown = 999,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
@@ -230,6 +250,13 @@ struct cudaLaunchConfig_t {
 #define cudaMemAttachGlobal 1
 #define cudaMemAttachHost 2
 #define cudaOccupancyDefault 0
+#define cudaDeviceScheduleAuto 0
+#define cudaDeviceScheduleSpin 1
+#define cudaDeviceScheduleYield 2
+#define cudaDeviceScheduleBlockingSync 4
+#define cudaDeviceMapHost 8
+#define CUDARTAPI
+#define CUDART_CB
 
 extern "C" {
 cudaError_t cudaMalloc(void** pointer, size_t bytes);
@@ -256,6 +283,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaDeviceReset();  // the tensors of the process are lost with it
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 const char* cudaGetErrorName(cudaError_t error);
@@ -276,6 +304,11 @@ template <class T> cudaError_t cudaMallocHost(T** pointer, size_t bytes, unsigne
     return cudaMallocHost(reinterpret_cast<void**>(pointer), bytes, flags);
 }
 template <class T> cudaError_t cudaHostAlloc(T** pointer, size_t bytes, unsigned flags) { return cudaMallocHost(pointer, bytes, flags); }
+// Rows begin at multiples of 512 bytes, as on a device.
+template <class T> cudaError_t cudaMallocPitch(T** pointer, size_t* pitch, size_t width, size_t height) {
+    *pitch = (width + 511) / 512 * 512;
+    return cudaMalloc(reinterpret_cast<void**>(pointer), *pitch * height);
+}
 static inline cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
 
 // A symbol is the variable, on the device and here.
@@ -315,10 +348,26 @@ static inline cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function
     cudaError_t error = cudaDeviceSynchronize();
     return error == cudaSuccess ? function(data), error : error;
 }
+using cudaStreamCallback_t = void (*)(cudaStream_t, cudaError_t, void*);
+static inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void* data, unsigned) {
+    cudaError_t error = cudaDeviceSynchronize();
+    return function(stream, error, data), error;
+}
 static inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int device) { return device ? cudaErrorInvalidDevice : cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 static inline cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaDeviceSynchronize(); }
+static inline cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit limit) {
+    *value = limit == cudaLimitStackSize ? 1024 : limit == cudaLimitMallocHeapSize ? 8 << 20 : limit == cudaLimitPrintfFifoSize ? 1 << 20 : 0;
+    return cudaDeviceSynchronize();
+}
+static inline cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+static inline cudaError_t cudaInitDevice(int device, unsigned, unsigned) { return device ? cudaErrorInvalidDevice : cudaSuccess; }
+static inline cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+    return *can = 0, device || peer ? cudaErrorInvalidDevice : cudaSuccess;
+}
+static inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
+static inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
 static inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaDeviceSynchronize(); }
 static inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 static inline cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
@@ -601,6 +650,51 @@ static inline float cuda_cpu__tanf(float x) { return std::tan(x); }
 static inline float __fdividef(float x, float y) {
     return std::fabs(y) > 0x1p126f && std::isfinite(y) ? x * std::copysign(0.0f, y) : x / y;
 }
+// Rounded towards 0 (rz), up (ru) or down (rd): of `sum` and a small `rest`, which together are the exact result.
+static inline float cuda_cpu_rounded(double sum, double rest, char towards) {
+    float near = float(sum);
+    double off = std::isfinite(near) ? (sum - double(near)) + rest : sum - double(near);  // of the exact result from `near`
+    bool down = towards == 'd' || (towards == 'z' && !std::signbit(sum));
+    if (std::isnan(sum) || std::isinf(sum) || off == 0) return near;
+    return down ? off < 0 ? std::nextafter(near, -INFINITY) : near : off > 0 ? std::nextafter(near, INFINITY) : near;
+}
+static inline float cuda_cpu_rounded_sum(double a, double b, char towards) {
+    double sum = a + b, of_b = sum - a;
+    if (sum == 0 && (a != 0 || std::signbit(a) != std::signbit(b))) return towards == 'd' ? -0.0f : 0.0f;
+    return cuda_cpu_rounded(sum, (a - (sum - of_b)) + (b - of_b), towards);
+}
+static inline float cuda_cpu_rounded_quotient(double a, double b, char towards) {
+    double quotient = a / b;
+    return cuda_cpu_rounded(quotient, std::isfinite(quotient) && std::isfinite(b) ? std::fma(-quotient, b, a) / b : 0, towards);
+}
+static inline float cuda_cpu_rounded_root(double a, char towards) {
+    double root = std::sqrt(a);
+    return cuda_cpu_rounded(root, root > 0 && std::isfinite(root) ? std::fma(-root, root, a) / root : 0, towards);
+}
+#define CUDA_CPU_ROUNDED(mode, towards)                                                                                                \
+    static inline float __fadd_##mode(float x, float y) { return cuda_cpu_rounded_sum(x, y, towards); }                               \
+    static inline float __fsub_##mode(float x, float y) { return cuda_cpu_rounded_sum(x, -double(y), towards); }                      \
+    static inline float __fmul_##mode(float x, float y) { return cuda_cpu_rounded(double(x) * y, 0, towards); }                       \
+    static inline float __fmaf_##mode(float x, float y, float z) { return cuda_cpu_rounded_sum(double(x) * y, z, towards); }          \
+    static inline float __fdiv_##mode(float x, float y) { return cuda_cpu_rounded_quotient(x, y, towards); }                          \
+    static inline float __frcp_##mode(float x) { return cuda_cpu_rounded_quotient(1, x, towards); }                                   \
+    static inline float __fsqrt_##mode(float x) { return cuda_cpu_rounded_root(x, towards); }                                         \
+    static inline float __double2float_##mode(double x) { return cuda_cpu_rounded(x, 0, towards); }                                   \
+    static inline float __int2float_##mode(int x) { return cuda_cpu_rounded(x, 0, towards); }                                         \
+    static inline float __uint2float_##mode(unsigned x) { return cuda_cpu_rounded(x, 0, towards); }                                   \
+    static inline float __ll2float_##mode(long long x) { return cuda_cpu_rounded(double(x), double(x - (__int128)double(x)), towards); } \
+    static inline float __ull2float_##mode(unsigned long long x) { return cuda_cpu_rounded(double(x), double(x - (__int128)double(x)), towards); }
+CUDA_CPU_ROUNDED(rz, 'z')
+CUDA_CPU_ROUNDED(ru, 'u')
+CUDA_CPU_ROUNDED(rd, 'd')
+#undef CUDA_CPU_ROUNDED
+static inline double __dadd_rn(double x, double y) { return x + y; }
+static inline double __dsub_rn(double x, double y) { return x - y; }
+static inline double __dmul_rn(double x, double y) { return x * y; }
+static inline double __ddiv_rn(double x, double y) { return x / y; }
+static inline double __drcp_rn(double x) { return 1.0 / x; }
+static inline double __dsqrt_rn(double x) { return std::sqrt(x); }
+static inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 static inline float __frcp_rn(float x) { return 1.0f / x; }
 static inline float __fsqrt_rn(float x) { return std::sqrt(x); }
 static inline float __frsqrt_rn(float x) { return 1.0f / std::sqrt(x); }
@@ -635,6 +729,9 @@ static inline int __float_as_int(float x) { return cuda_cpu::from_bits<int>(cuda
 static inline unsigned __float_as_uint(float x) { return cuda_cpu::from_bits<unsigned>(cuda_cpu::to_bits(x)); }
 static inline float __int_as_float(int x) { return cuda_cpu::from_bits<float>(cuda_cpu::to_bits(x)); }
 static inline float __uint_as_float(unsigned x) { return cuda_cpu::from_bits<float>(cuda_cpu::to_bits(x)); }
+static inline double __hiloint2double(int high, int low) { return cuda_cpu::from_bits<double>(uint64_t(unsigned(high)) << 32 | unsigned(low)); }
+static inline int __double2hiint(double x) { return int(cuda_cpu::to_bits(x) >> 32); }
+static inline int __double2loint(double x) { return int(cuda_cpu::to_bits(x)); }
 static inline double __longlong_as_double(long long x) { return cuda_cpu::from_bits<double>(cuda_cpu::to_bits(x)); }
 static inline long long __double_as_longlong(double x) { return cuda_cpu::from_bits<long long>(cuda_cpu::to_bits(x)); }
 // Conversions to integers as on a device: too large numbers become the largest, NaN 0, or in 64 bits the highest bit alone.
