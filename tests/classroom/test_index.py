@@ -49,7 +49,7 @@ def test_the_index_has_names_and_counts_each_hand_in_once(made: MadeClass) -> No
     assert "ada (Ada L), eli (Eli)" in page
     assert "bob (Bob &lt;b&gt;)" in page
     assert "machine fault: no GPU here" in page
-    assert "1 more report does not count" in page
+    assert "1 more does not count" in page
     assert "lazy" not in page
     assert (made.folder.path / folder / "attempt.1" / "report.html").is_file()
 

@@ -117,7 +117,7 @@ def test_what_is_no_report_costs_the_others_nothing(write: Write, tmp_path: Path
     assert told[str(folder / "newer/report.json")].startswith("its schema version is not 1, the only one known here")
     index = Parsed((folder / "index.html").read_text(encoding="utf-8")).text
     assert "1 submission" in index
-    assert "7 more reports do not count" in index
+    assert "7 more do not count" in index
     assert "newer open: not read" in index
     assert (folder / "alice/report.html").exists()
 

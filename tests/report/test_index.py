@@ -166,7 +166,7 @@ def test_a_redacted_index_has_only_what_is_nobodys_own() -> None:
         "consistent with a missing mask",
         'id="points"',
         'id="groups"',
-        "1 more report does not count",
+        "1 more does not count",
     ):
         assert common in whole
         assert common in shown
