@@ -31,8 +31,9 @@ GPU_TEST = python3 -m pytest -m "gpu and not docker" -p no:cacheprovider --durat
 # Gradings that measure no speed run beside each other; the rest has the GPU for itself.
 SIDE_BY_SIDE = $(addprefix tests/gpu/test_,another_signature.py machine.py sanitizer.py)
 gpu-test:
-	$(GPU_TEST) -n 6 $(SIDE_BY_SIDE)
-	$(GPU_TEST) -n 0 tests/gpu $(addprefix --ignore ,$(SIDE_BY_SIDE) tests/gpu/test_memory.py tests/gpu/test_torch_form.py tests/gpu/test_kernels.py)
+	code=0; $(GPU_TEST) -n 6 $(SIDE_BY_SIDE) || code=1; \
+	    $(GPU_TEST) -n 0 tests/gpu $(addprefix --ignore ,$(SIDE_BY_SIDE) tests/gpu/test_memory.py tests/gpu/test_torch_form.py tests/gpu/test_kernels.py) || code=1; \
+	    exit $$code
 # What the largest cases take of a GPU's memory, and all points on smaller cards: with ballast in its memory.
 gpu-memory: ; python3 -m pytest -n 0 tests/gpu/test_memory.py -m gpu -s -p no:cacheprovider --durations 12
 # The wrong and the right kernels, K=mutants or K=accepted for one half of them; K=slow: what `grader profile`

@@ -7,7 +7,6 @@ student.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import yaml
 from grader.classroom.archive import Entry, Source, Unreadable
 from grader.classroom.folder import ClassError
 from grader.classroom.handins import HandIn, Person, is_archive
-from grader.classroom.roster import TEST_STUDENT, is_test_student
+from grader.classroom.roster import TEST_STUDENT, is_mark, is_test_student
 from grader.report.style import counted
 from grader.submission import MAX_FILE_BYTES
 
@@ -224,7 +223,7 @@ def _named_by_groups(source: Source, groups: Collection[str]) -> Source:
 
 def _is_kept(one: str) -> bool:
     """Whether Canvas keeps a character of a name in a file's name: letters, marks such as vowel signs, numbers and _."""
-    return one.isalnum() or one == "_" or unicodedata.category(one).startswith("M")
+    return one.isalnum() or one == "_" or is_mark(one)
 
 
 def _without_versions(

@@ -200,7 +200,7 @@ def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
 
 def _as_key(word: str) -> str:
     letters = "".join(
-        one if one.isalpha() or one.isdecimal() or _is_mark(one) or one in "_.@+-" else "-" for one in word
+        one if one.isalpha() or one.isdecimal() or is_mark(one) or one in "_.@+-" else "-" for one in word
     )
     return re.sub(r"-+", "-", letters).strip("-.")[:80].rstrip("-.")
 
@@ -311,13 +311,14 @@ def _words(name: str) -> list[str]:
     return ["".join(one for one in word if one.isalnum() or _is_vowel_sign(one)) for word in plain.split()]
 
 
-def _is_mark(one: str) -> bool:
+def is_mark(one: str) -> bool:
+    """Whether a character is a mark on the letter before it, as a vowel sign or an accent."""
     return unicodedata.category(one).startswith("M")
 
 
 def _is_vowel_sign(one: str) -> bool:
     """Whether a mark is a letter of its own, as in कमला, and no accent of the letter before."""
-    return _is_mark(one) and unicodedata.combining(one) == 0
+    return is_mark(one) and unicodedata.combining(one) == 0
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -83,7 +83,7 @@ def _without_dead_branches(tokens: list[Token]) -> list[Token]:
             depth = int(found is not None and DEAD.match(token.text) is not None)
             continue
         word = found[1] if found else ""
-        depth += (word.startswith("if")) - (word == "endif")
+        depth += (word == "if") - (word == "endif")
         if not depth or (depth == 1 and word in ("else", "elif")):
             depth = 0
             continue
