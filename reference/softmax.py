@@ -254,7 +254,7 @@ def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None =
 
 
 def longest_unshared_row(x: torch.Tensor) -> int:
-    """How many columns a row of x may have to be one program's. Longer rows are faster in pieces (measured on an H200): several
+    """The longest row of x, in columns, that one program takes. Longer rows are faster in pieces (measured on an H200): several
     programs with pieces share a multiprocessor, and one works while another waits. And pieces are aligned where rows are not.
     """
     if not x.is_contiguous():  # pieces need a contiguous copy, which costs more than they bring
