@@ -146,7 +146,6 @@ class Worker:
         try:
             self.reply(START_LIMITS, is_timed=False)
         except ContenderFault as fault:
-            self.log.finish()
             raise WorkerUnavailable(f"a worker did not start: {fault.message}\n{self.log.text()[-2000:]}") from None
         self._is_ready = True
         self._watch.begin()
@@ -301,7 +300,6 @@ class Worker:
             os.close(self._replies)
             processes.end(self._process, own_namespace=self._jail.name == "bubblewrap", hides=not self.trusted)
             self._jail.empty(self._scratch)
-            self.log.finish()
 
 
 def _read(path: Path) -> str:

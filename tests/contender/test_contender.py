@@ -245,7 +245,6 @@ def marked(texts: Sequence[tuple[str, str | bytes]]) -> Log:
         for start in range(0, len(data), 60_000):
             os.write(write_end, data[start : start + 60_000])
     os.close(write_end)
-    log.finish()
     return log
 
 
@@ -284,6 +283,18 @@ def test_a_log_is_told_by_the_marks_in_it() -> None:
     }
     assert rest == [("two", "2\n"), ("two", "2\n")]
     log.mark("after its end")
+
+
+def test_a_log_has_all_that_was_written_before_it_is_read() -> None:
+    """Also where its thread has not run since."""
+    read_end, write_end = os.pipe()
+    log = Log(read_end)
+    for number in range(200):
+        log.mark(f"case {number}")
+        os.write(write_end, b"%03d\n" % number)
+        assert log.sections()[-1] == (f"case {number}", f"{number:03d}\n")
+        assert log.total_bytes == 4 * (number + 1)
+    os.close(write_end)
 
 
 def test_each_section_of_a_log_keeps_its_beginning() -> None:
