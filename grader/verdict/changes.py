@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from grader.protocol import TracedAccess, TracedDot, TracedTensor
+from grader.protocol import TracedAccess, TracedDot, TracedLaunch, TracedTensor
 from grader.verdict.prediction import Workload
 from grader.verdict.traffic import Launch
 
 WIDE_BYTES = 16  # the widest access of a lane
+SHARED = 1.05  # times a tensor: blocks that write more than that in all would write it more than once
 LANES = ("lanes", "lanes_of_all", "sectors", "least_sectors")
 REQUESTS = ("requests", *LANES)
 COPIES = {"contiguous", "clone", "copy_", "copy", "to", "_to_copy", "cudaMemcpy", "cudaMemcpyAsync"}
@@ -39,6 +40,28 @@ def changed(launch: Launch, chosen: Collection[TracedAccess], change: Change) ->
 
 def scaled(counted: Counts, factor: float, *names: str) -> Counts:
     return replace(counted, **{name: round(getattr(counted, name) * factor) for name in names})
+
+
+def as_shared(launch: TracedLaunch) -> TracedLaunch:
+    """The launch as if all blocks had run, where they take their work from a counter in memory: the first that runs may do that
+    of all. How much it did is told by how much was written of the call's largest tensor without atomics.
+    """
+    atomic = {one.tensor for one in launch.accesses if one.atomic and one.space == "global"}
+    written = [one for one in launch.tensors if one.is_of_call and one.written_once_bytes and one.name not in atomic]
+    largest = max(written, key=lambda one: one.bytes, default=None)
+    blocks = math.prod(launch.grid)
+    if not atomic or largest is None or blocks * largest.written_once_bytes <= SHARED * launch.ran * largest.bytes:
+        return launch
+    factor = max(largest.bytes / largest.written_once_bytes, 1.0)
+    return replace(
+        launch,
+        ran=blocks,
+        cut=False,
+        barriers=round(launch.barriers * factor),
+        accesses=tuple(scaled(one, factor, *REQUESTS, "passes", "least_passes") for one in launch.accesses),
+        tensors=tuple(scaled(one, factor, "read_once_bytes", "written_once_bytes") for one in launch.tensors),
+        dots=tuple(scaled(one, factor, "flops") for one in launch.dots),
+    )
 
 
 def fewer_blocks(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from grader.protocol import CompiledKernel, Gpu, Trace, TracedLaunch
 from grader.report.profile import CaseProfile
 from grader.verdict.advice import IN_DOUBLE
+from grader.verdict.changes import as_shared
 from grader.verdict.compiled import coalescing, read
 from grader.verdict.prediction import ERRORS, Workload, launch_seconds
 from grader.verdict.remarks import remarks
@@ -90,7 +91,7 @@ def launches(traced: Sequence[TracedLaunch], compiled: Sequence[CompiledKernel],
     """
     known = _known(compiled)
     seen: dict[str, int] = {}
-    for launch in traced:
+    for launch in map(as_shared, traced):
         name = _own_name(launch.kernel)
         fitting = [one for one in known if one[0] == name]
         fitting = [one for one in fitting if one[1].warps * gpu.warp == launch.threads] or fitting

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from grader.protocol import CompiledKernel, Trace, TracedOperator
 from grader.report.profile import CaseProfile
 from grader.verdict.profile import NOTHING, case_profile, launches
-from tests.support.traces import H200, N, bare_case, elementwise, ptxas, rows, triton_kernel
+from tests.support.traces import H200, N, bare_case, elementwise, of_warps, ptxas, rows, tensor, triton_kernel
 from tests.verdict.test_compiled import packed
 
 GELU = ptxas("_Z11gelu_kernelPKfPfl", 28, 12)
@@ -70,6 +72,22 @@ def test_no_time_is_predicted_where_a_block_was_stopped() -> None:
     assert profile(replace(elementwise(), cut=True), unknown="there is no nvcc here").unknown.startswith(
         "there is no nvcc here; a block made too many accesses"
     )
+
+
+def test_blocks_that_share_their_work_by_a_counter_count_by_what_they_wrote() -> None:
+    """The first blocks to run took a tenth of the work, and would have been four of 264; one of them was stopped."""
+    counter = of_warps("writes", "", 9, N // 2560, lanes=N // 2560, sectors=0, atomic=True)
+    tensors = (tensor("x", 4 * N, reads=N / 10), tensor("y", 4 * N, writes=N / 10))  # each of the four
+    plain = tuple(of_warps(verb, name, 10, N // 320) for verb, name in (("reads", "x"), ("writes", "y")))
+    queue = elementwise(grid=(264, 1, 1), cut=True, accesses=(counter, *plain), tensors=tensors)
+    found = profile(queue)
+    assert found.moved_bytes == pytest.approx(8 * N, rel=0.02)
+    assert found.unknown == ""
+    assert found.predicted_ms is not None
+    by_atomics = replace(queue, accesses=(counter, *(replace(one, atomic=one.tensor == "y") for one in plain)))
+    for other in (replace(queue, accesses=plain), by_atomics):
+        assert max(one.bytes for one in profile(other).launches[0].lines) > 6 * 4 * N
+        assert profile(other).unknown.startswith("a block made too many accesses")
 
 
 def test_no_time_is_told_of_a_kernel_whose_double_arithmetic_is_not_counted() -> None:
