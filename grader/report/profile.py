@@ -287,6 +287,11 @@ class CaseProfile(Record):
     timed: tuple[TimedSize, ...] = ()
     remarks: Annotated[tuple[Remark, ...], Field(max_length=MAX_REMARKS)] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was found out about the case, but why not."""
+        return not (self.launches or self.operators or self.ran or self.counters or self.compiled or self.timed)
+
 
 class Profile(Record):
     """The profile of a submission, as profile.json has it."""
@@ -295,3 +300,12 @@ class Profile(Record):
     submission: str
     grader_version: str
     cases: tuple[CaseProfile, ...] = ()
+
+    @property
+    def missing(self) -> dict[str, list[CaseProfile]]:
+        """The empty cases, by the reason."""
+        found: dict[str, list[CaseProfile]] = {}
+        for case in self.cases:
+            if case.is_empty:
+                found.setdefault(case.unknown, []).append(case)
+        return found

@@ -29,6 +29,7 @@ def page(profile: Profile) -> str:
         views=[
             (case, lines_plot(case, f"lines-{number}"), times_plot(case, f"times-{number}"))
             for number, case in enumerate(profile.cases, 1)
+            if not case.is_empty
         ],
         roofline=roofline(timed(profile)),
         profiling=profiling,

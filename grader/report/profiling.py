@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.spinner import Spinner
 from rich.table import Table
@@ -52,7 +53,7 @@ class ProfileProgress(LiveView):
                 self._done += 1
                 if not self._is_live:
                     one = event.profile
-                    done = "profiled" if one.launches or one.operators or one.ran else "no profile"
+                    done = "no profile" if one.is_empty else "profiled"
                     self._console.print(plain(f"{title(one)}: {done}"), soft_wrap=True)
             case _:
                 pass
@@ -63,9 +64,17 @@ class ProfileProgress(LiveView):
 
 
 def print_profile(profile: Profile, console: Console) -> None:
-    """Print a screen for each case."""
+    """Print a screen for each case, and a line for all that have no profile for one reason, as an absent file."""
     for case in profile.cases:
-        console.print(case_view(case))
+        if not case.is_empty:
+            console.print(case_view(case))
+    for reason, cases in profile.missing.items():
+        console.print(plain(missing_words(cases), "bold"), soft_wrap=True)
+        console.print(Padding(plain(reason, "yellow"), (0, 0, 0, 2), expand=False))
+
+
+def missing_words(cases: Sequence[CaseProfile]) -> str:
+    return f"no profile of {', '.join(map(title, cases))}:"
 
 
 def title(case: CaseProfile) -> str:

@@ -136,6 +136,15 @@ def test_a_case_without_a_trace_says_why() -> None:
     assert "needed" not in text
 
 
+def test_cases_that_have_no_profile_for_one_reason_are_told_together() -> None:
+    absent = [bare_case(case=name, unknown="there is no gelu.cu in the submission") for name in ("large", "small")]
+    text = words(shown(*absent, three_passes(), bare_case(unknown="it crashed")))
+    assert text.count("there is no gelu.cu in the submission") == 1
+    told = "no profile of cuda_gelu gelu: large, cuda_gelu gelu: small: there is no gelu.cu in the submission"
+    assert text.endswith(f"{told} no profile of cuda_gelu gelu: large: it crashed")
+    assert text.index("softmax: wide") < text.index("no profile of")
+
+
 def test_what_ran_on_a_gpu_is_there() -> None:
     ran = GpuRun(
         gpu="NVIDIA H100", kernels=(KERNEL_THAT_RAN,), host_ms=3.0, device_ms=1.0, busy_ms=0.95, allocated_bytes=0
