@@ -170,9 +170,9 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 
 
 def compute_as_a_gpu_does() -> None:
-    """Patch the interpreter to compute in bfloat16, to take bools and large ints as arguments, to add atomics by tensor
-    descriptors, to make assigned numbers and loop variables tensors, to find a kernel's own names, and to take `max`, NaN
-    and bits as a GPU does. Must be called before `MemoryChecks.install`.
+    """Patch the interpreter to compute in bfloat16, to take bools, floats and large ints as arguments, to add atomics by
+    tensor descriptors, to make assigned numbers and loop variables tensors, to find a kernel's own names, to take `max`, NaN
+    and bits as a GPU does, and to refuse products of small tiles. Must be called before `MemoryChecks.install`.
 
     Raises:
         RuntimeError: this Triton lacks a name that is to be patched.
@@ -188,6 +188,7 @@ def compute_as_a_gpu_does() -> None:
         loops,
         names,
         patches,
+        products,
         shortcuts,
     )
 
@@ -205,6 +206,7 @@ def compute_as_a_gpu_does() -> None:
     names.provide()
     logic.provide()
     extremes.provide()
+    products.provide()
 
 
 def provide_libdevice() -> None:

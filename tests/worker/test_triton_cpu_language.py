@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -173,30 +174,30 @@ _add(
 )
 _add(
     "matrix product",
-    "y = tl.dot(a.reshape(8, 8), b.reshape(8, 8), input_precision='ieee').reshape(N)",
-    "(a.view(8, 8) @ b.view(8, 8)).view(N)",
+    "y = four_times(tl.dot(a.reshape(4, 16), b.reshape(16, 4), input_precision='ieee'))",
+    "(a.view(4, 16) @ b.view(16, 4)).view(16).repeat(4)",
     rtol=1e-5,
 )
 _add(
     "product in float32",
-    "y = tl.dot(a.reshape(8, 8), b.reshape(8, 8)).reshape(N)",
-    "(a.view(8, 8).float() @ b.view(8, 8).float()).view(N)",
+    "y = four_times(tl.dot(a.reshape(4, 16), b.reshape(16, 4)))",
+    "(a.view(4, 16).float() @ b.view(16, 4).float()).view(16).repeat(4)",
     HALVES,
     "float32",
     1e-5,
 )
 _add(
     "product added to",
-    "y = tl.dot(a.reshape(8, 8), b.reshape(8, 8), tl.full((8, 8), 2.0, tl.float32)).reshape(N)",
-    "(a.view(8, 8).float() @ b.view(8, 8).float()).view(N) + 2",
+    "y = four_times(tl.dot(a.reshape(4, 16), b.reshape(16, 4), tl.full((4, 4), 2.0, tl.float32)))",
+    "(a.view(4, 16).float() @ b.view(16, 4).float()).view(16).repeat(4) + 2",
     HALVES,
     "float32",
     1e-5,
 )
 _add(
     "rounded for the product",
-    "p = tl.exp(a.to(tl.float32)).to(a.dtype)\n    y = tl.dot(p.reshape(8, 8), b.reshape(8, 8)).reshape(N)",
-    "(a.float().exp().to(a.dtype).view(8, 8).float() @ b.view(8, 8).float()).view(N)",
+    "p = tl.exp(a.to(tl.float32)).to(a.dtype)\n    y = four_times(tl.dot(p.reshape(4, 16), b.reshape(16, 4)))",
+    "(a.float().exp().to(a.dtype).view(4, 16).float() @ b.view(16, 4).float()).view(16).repeat(4)",
     HALVES,
     "float32",
     1e-3,
@@ -237,6 +238,10 @@ _add(
     "torch.arange(N) + (torch.arange(N) < 1)",
     out="int64",
 )
+_add("a float is a tensor", "y = a * scale.to(tl.float32) + b", "a * 0.75 + b", rtol=1e-6)
+_add("a block of half times a float", "y = a * scale", "a.float() * 0.75", HALVES, "float32")
+_add("a float in a function of float32", "y = tl.exp(a * scale)", "(a.float() * 0.75).exp()", HALVES, "float32", 1e-6)
+_add("a float in a tuple", "y = a * factors[1]", "a.float() * 0.5", HALVES, "float32")
 _add("one is a number", 'y = a\n    if hasattr(one, "to"):\n        y = b', "a")
 _add("no tensor of one is lost", 'y = b\n    if hasattr(kept, "to") and hasattr(typed, "to"):\n        y = a', "a")
 _add("numbers of a tuple", "low, high = 0, n\n    y = a * high.to(tl.float32) + low.to(tl.float32)", "a * 64")
@@ -347,6 +352,10 @@ def larger_of(a, b):
 def twice(a):
     return a + a
 
+@triton.jit
+def four_times(a):
+    return tl.broadcast_to(a.reshape(1, 16), (4, 16)).reshape(N)
+
 def scaled_by(number):
     factor = tl.constexpr(number)
 
@@ -371,7 +380,7 @@ def documented(a):
 """
 KERNEL = """
 @triton.jit(do_not_specialize=["kept"])
-def kernel_{number}(a_ptr, b_ptr, y_ptr, n, flag, large, huge, one, kept, typed: tl.int32, N: triton.language.constexpr):
+def kernel_{number}(a_ptr, b_ptr, y_ptr, n, flag, large, huge, one, scale, factors, kept, typed: tl.int32, N: triton.language.constexpr):
     a = tl.load(a_ptr + tl.arange(0, N))
     b = tl.load(b_ptr + tl.arange(0, N))
     {lines}
@@ -382,7 +391,7 @@ def call_{number}():
     a, b = (torch.randn(N).to(torch.{dtype}) for _ in range(2))
     expected = ({torch}).to(torch.{out})
     y = torch.zeros(N, dtype=torch.{out})
-    kernel_{number}[(1,)](a, b, y, 64, True, 2**31 + 7, 2**40, 1, 1, 1, N)
+    kernel_{number}[(1,)](a, b, y, 64, True, 2**31 + 7, 2**40, 1, 0.75, (2, 0.5), 1, 1, N)
     torch.testing.assert_close(y, expected, rtol={rtol}, atol={rtol}, equal_nan=True)
 """
 TAIL = """
@@ -415,3 +424,29 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", TABLE)
 def test_the_interpreter_gives_what_pytorch_gives(name: str, said: dict[str, str]) -> None:
     assert said[name] == ""
+
+
+SMALL = """
+@triton.jit
+def product(a_ptr, y_ptr, inner: tl.constexpr):
+    a = tl.load(a_ptr + tl.arange(0, 16)[:, None] * inner + tl.arange(0, inner)[None, :])
+    tl.store(y_ptr + tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :], tl.dot(a, tl.trans(a)))
+
+def call_0():
+    product[(1,)](torch.ones(16, INNER, dtype=torch.DTYPE), torch.zeros(16, 16), INNER)
+"""
+
+
+@pytest.mark.parametrize(
+    ("inner", "dtype", "refused"),
+    [(8, "float32", True), (8, "bfloat16", True), (16, "float32", False), (16, "bfloat16", False)],
+)
+def test_a_product_with_few_factors_is_refused_as_by_a_gpu(
+    inner: int, dtype: str, refused: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "small.py"
+    kernel = SMALL.replace("INNER", str(inner)).replace("DTYPE", dtype)
+    file.write_text(HEAD + kernel + TAIL.replace("COUNT", "1"), encoding="utf-8")
+    run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    (said,) = json.loads(run.stdout.splitlines()[-1])
+    assert ("K >= 16" in said) if refused else said == "", said

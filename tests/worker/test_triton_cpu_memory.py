@@ -23,7 +23,8 @@ CASES = {
     "into_the_next_input": r"out of bounds: program 2 of beyond reads x_ptr\[128\], 29 past the last of its 100 elements",
     "atomic_beyond": r"out of bounds: program 0 of count updates y_ptr\[1\], 1 past the last of its 1 element, in line",
     "of_no_elements": r"out of bounds: program 0 of copy reads x_ptr, which has no elements, in line",
-    "block_pointer_unchecked": r"out of bounds: program 1 of blocks reads x_ptr\[100\], 1 past the last of its 100 elements",
+    "block_pointer_unchecked": r"out of bounds: program 1 of blocks reads x_ptr\[100\], 1 past the last of its 100 elements, in line \d+: "
+    "consistent with an axis that boundary_check leaves out, or a shape that is not the tensor's",
     "null_pointer": r"out of bounds: program 0 of from_a_number reads address 8 in line \d+, where no tensor is",
     "unwritten": r"unwritten memory: program 0 of add reads y_ptr\[0\] in line \d+, where nothing has been written yet",
     "unwritten_part": r"unwritten memory: program 0 of add reads y_ptr\[64\] \(\[1, 14\] of shape \(2, 50\)\) in line",

@@ -1,5 +1,5 @@
 """Gives kernels in Triton's interpreter their arguments as a GPU does: a bool as one bit, an int in the width of its
-type, and an int that is 1 as a constant, for which Triton compiles a kernel of its own.
+type, a float as a tensor of float32, and an int that is 1 as a constant, for which Triton compiles a kernel of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from triton.runtime.jit import KernelParam
 
 def provide() -> None:
     """Patch the interpreter, which gives a bool 32 bits and then refuses the bool, gives an int from 2^31 on 32 of its 64
-    bits, and makes a tensor of each int.
+    bits, and makes a tensor of each int and of no float.
     """
     convert, run = interpreter._implicit_cvt, InterpretedFunction.run
 
@@ -25,6 +25,8 @@ def provide() -> None:
             return int(argument)
         if isinstance(argument, bool):
             return tl.tensor(TensorHandle(np.array([argument]), tl.int1), tl.int1)
+        if isinstance(argument, float):  # times a block of half precision it gives float32
+            return tl.tensor(TensorHandle(np.array([argument], dtype=np.float32), tl.float32), tl.float32)
         result = convert(argument)
         if isinstance(argument, int):
             result.handle.data = result.handle.data.astype(interpreter._get_np_dtype(result.dtype))

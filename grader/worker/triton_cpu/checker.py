@@ -76,7 +76,9 @@ class Checker:
         self._axes = max((axis + 1 for axis, programs in enumerate(grid) if programs > 1), default=1)
         self._order.begin_launch()
 
-    def reach(self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str) -> UnmaskedLanes | None:
+    def reach(
+        self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str, unguarded: str
+    ) -> UnmaskedLanes | None:
         """The lanes of an access before it is made; None if all are masked. Raises KernelFault if a lane is out of
         bounds.
 
@@ -85,6 +87,7 @@ class Checker:
             width: bytes of an element.
             program: its index in the grid, the same object in all accesses of the program.
             verb: for a sentence, as "reads".
+            unguarded: the likely cause of a lane out of bounds, for a sentence.
         """
         if program is not self._program:
             self._program = program
@@ -104,7 +107,7 @@ class Checker:
         if addresses.min() < region.start or int(addresses.max()) + width > region.end:
             outside = (addresses < region.start) | (addresses > region.end - width)
             address = int(addresses[np.argmax(outside)])
-            hint = ": consistent with a missing or wrong mask" if address >= region.start else ""
+            hint = f": consistent with {unguarded}" if address >= region.start else ""
             self._raise("out of bounds", f"{verb} {given.place(address, width)}, in {self._line()}{hint}")
         return UnmaskedLanes(given, addresses, width, chosen)
 

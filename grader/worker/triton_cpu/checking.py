@@ -20,6 +20,9 @@ from grader.worker.triton_cpu.checker import UNSIGNED, Checker
 from grader.worker.triton_cpu.memory import KnownMemory
 from grader.worker.triton_cpu.regions import Given
 
+NO_MASK = "a missing or wrong mask"
+NO_BOUNDARY = "an axis that boundary_check leaves out, or a shape that is not the tensor's"
+
 memory = KnownMemory()
 checker = Checker(memory)
 
@@ -119,14 +122,14 @@ def _check_loads_and_stores() -> None:
     def checked_load(
         builder: Any, ptrs: Any, mask: Any, other: Any, cache_modifier: Any, eviction_policy: Any, is_volatile: Any
     ) -> Any:
-        lanes = checker.reach(ptrs, _array(mask), _width(ptrs), builder.grid_idx, "reads")
+        lanes = checker.reach(ptrs, _array(mask), _width(ptrs), builder.grid_idx, "reads", _unguarded(mask))
         result = load(builder, ptrs, mask, other, cache_modifier, eviction_policy, is_volatile)
         if lanes is not None:
             checker.loaded(lanes, result.data, bool(is_volatile))
         return result
 
     def checked_store(builder: Any, ptrs: Any, value: Any, mask: Any, cache_modifier: Any, eviction_policy: Any) -> Any:
-        lanes = checker.reach(ptrs, _array(mask), _width(ptrs), builder.grid_idx, "writes")
+        lanes = checker.reach(ptrs, _array(mask), _width(ptrs), builder.grid_idx, "writes", _unguarded(mask))
         if lanes is not None:
             checker.stores(lanes, value.data, _bits_at)
         return store(builder, ptrs, value, mask, cache_modifier, eviction_policy)
@@ -138,7 +141,7 @@ def _check_atomics() -> None:
     update, exchange = InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_atomic_cas
 
     def checked_update(builder: Any, operation: Any, pointers: Any, value: Any, mask: Any, *how: Any) -> Any:
-        lanes = checker.reach(pointers, _array(mask), _width(pointers), builder.grid_idx, "updates")
+        lanes = checker.reach(pointers, _array(mask), _width(pointers), builder.grid_idx, "updates", _unguarded(mask))
         if lanes is not None:
             checker.updates(lanes)
         result = update(builder, operation, pointers, value, mask, *how)
@@ -148,7 +151,7 @@ def _check_atomics() -> None:
 
     def checked_exchange(builder: Any, pointers: Any, expected: Any, value: Any, *how: Any) -> Any:
         everywhere = np.ones(pointers.data.shape, dtype=bool)
-        lanes = checker.reach(pointers, everywhere, _width(pointers), builder.grid_idx, "updates")
+        lanes = checker.reach(pointers, everywhere, _width(pointers), builder.grid_idx, "updates", NO_MASK)
         if lanes is not None:
             checker.updates(lanes)
         result = exchange(builder, pointers, expected, value, *how)
@@ -163,6 +166,11 @@ def _array(mask: Any) -> NDArray[np.bool_]:
     """The mask of a handle. The mask of a block pointer is an array itself."""
     data = mask if isinstance(mask, np.ndarray) else mask.data
     return np.asarray(data, dtype=bool)
+
+
+def _unguarded(mask: Any) -> str:
+    """What lets a lane out of bounds: a block pointer has no mask of its own."""
+    return NO_BOUNDARY if isinstance(mask, np.ndarray) else NO_MASK
 
 
 def _width(pointers: Any) -> int:

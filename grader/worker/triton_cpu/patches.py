@@ -76,7 +76,7 @@ PATCHES = (
         ("_implicit_cvt", "InterpretedFunction.run"),
         "triton_cpu/arguments",
         "a plain bool has 32 bits for a type of one and is refused; an int from 2^31 on has 32 bits for a type of 64 and wraps round; "
-        "an int that is 1 is a tensor, and on a GPU a constant",
+        "an int that is 1 is a tensor, and on a GPU a constant; a float is a Python number, and on a GPU a tensor",
         "bools: in Triton's main branch since February 2026, in no release before 3.8",
     ),
     Patch(
@@ -95,6 +95,12 @@ PATCHES = (
         ("_patch_lang_tensor", "ReduceOps.generic_reduce", "ScanOps.generic_scan"),
         "triton_cpu/combining",
         "a combine function of the student's is called for each element",
+        "no plan",
+    ),
+    Patch(
+        ("interpreter_builder.codegen_fns",),
+        "triton_cpu/products",
+        "`tl.dot` takes tiles of any size, and a GPU none with fewer than 16 factors to add up",
         "no plan",
     ),
     Patch(

@@ -138,11 +138,13 @@ class Tracer(Checker):
         finally:
             GridExecutor.__call__, InterpreterBuilder.create_dot = execute, dot
 
-    def reach(self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str) -> UnmaskedLanes | None:
+    def reach(
+        self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str, unguarded: str
+    ) -> UnmaskedLanes | None:
         """Record an access. Returns None, so that nobody checks it further. Arguments are as in `Checker.reach`."""
         if process_time() > self._program_ends:
             raise _Stopped
-        lanes = super().reach(pointers, mask, width, program, verb)
+        lanes = super().reach(pointers, mask, width, program, verb, unguarded)
         given = lanes.given if lanes is not None else getattr(pointers.dtype.scalar, "given", None)
         name, launch = "" if given is None or not given.tensor.numel() else given.name[:200], self._running
         code, line = self._where()
