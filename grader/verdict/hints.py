@@ -47,6 +47,12 @@ HINTS = {
         r"grid must have at most 3 dimensions",
         "a grid has one, two or three numbers: make one of several, and take it apart in the kernel with // and %",
     ),
+    "heuristic-key": Hint(
+        r"^KeyError: ",
+        "a heuristic asks for a name that the launch does not pass: write @triton.autotune above @triton.heuristics, and the heuristic "
+        "sees the configuration too",
+        r"heuristics|\bargs\[",
+    ),
     "meta-key": Hint(
         r"^KeyError: ",
         "the grid's function asks meta for a name that the launch does not pass: meta has the kernel's arguments under their own names",

@@ -23,7 +23,8 @@ REFUSALS = re.compile(
     r"|CUDA driver initialization failed|Cannot access accelerator device|device type cuda .*not available"
     r"|not linked with support for cuda|arguments from the 'CUDA' backend"
     r"|requires (?:a )?CUDA|NVTX functions not installed"
-    r"|\d+ active drivers|'(?:InterpretedFunction|InterpreterOptions|AbsentGpu)' object has no attribute|not supported in interpreter mode"
+    r"|\d+ active drivers|'(?:InterpretedFunction|InterpreterBuilder|InterpreterOptions|AbsentGpu)' object has no attribute"
+    r"|not supported in interpreter mode"
     r"|module 'torch\._C' has no attribute '_(?:cuda|nccl)|Tried to instantiate dummy base class|cannot import name '_cuda",
     re.MULTILINE,
 )

@@ -55,6 +55,7 @@ def with_launch(hint: str, how: str, launch: str, above: str = "@triton.jit") ->
 
 BOTH = "cpu compile"
 AUTOTUNE = "@triton.autotune(configs=[triton.Config({'BLOCK': 64})], key=['n'])"
+EVEN = "@triton.heuristics({'EVEN': lambda args: args['n'] % args['BLOCK'] == 0})"
 BLOCK_POINTER = "p = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))"
 TRITON = [
     with_launch("grid-forgotten", BOTH, "twice(x, y, x.numel(), BLOCK=64)"),
@@ -67,6 +68,7 @@ TRITON = [
     with_launch("grid-is-no-integer", "cpu", "twice[(x.numel() / 64,)](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-of-four", "cpu", "twice[(1, 1, 1, 1)](x, y, x.numel(), BLOCK=64)"),
     with_launch("meta-key", "cpu", "twice[lambda meta: (triton.cdiv(64, meta['SIZE']),)](x, y, 64, BLOCK=64)"),
+    with_launch("heuristic-key", "cpu", "twice[(1,)](x, y, 64)", above=f"{EVEN}\n{AUTOTUNE}\n@triton.jit"),
     with_launch("jit-missing", BOTH, LAUNCH, above=""),
     with_launch("autotune-below-jit", BOTH, "twice[(1,)](x, y, x.numel())", above=f"@triton.jit\n{AUTOTUNE}"),
     with_launch("argument-of-launch-missing", "cpu", "twice[(1,)](x, y, x.numel())"),

@@ -213,6 +213,7 @@ HAS_NO_ANSWER = {
     "triton.runtime.driver.active.map_python_to_cpp_type('fp32')": "'AbsentGpu' object has no attribute",
     "torch.cuda.nccl.version()": "module 'torch._C' has no attribute '_nccl",
     "scaled.device_caches": "'InterpretedFunction' object has no attribute",
+    "by_elements[(1,)](torch.empty(16))": "'InterpreterBuilder' object has no attribute",
     "made_elsewhere.warmup(x, BLOCK=16, grid=(1,))": "needs a GPU: made_elsewhere cannot be compiled here",
 }
 # As on a machine with one GPU.
@@ -278,6 +279,15 @@ def launched(kernel, n):
     y = torch.empty(16, device="cuda")
     kernel[(1,)](y, n)
     return y
+
+@triton.jit
+def larger(a, b):
+    return a if a > b else b
+
+@triton.jit
+def by_elements(y_ptr):
+    lanes = tl.arange(0, 16)
+    tl.store(y_ptr + lanes, tl.map_elementwise(larger, lanes.to(tl.float32), lanes * 0.5))
 
 def not_of_triton():
     return 1
