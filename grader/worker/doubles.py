@@ -23,6 +23,8 @@ MIXED = re.compile(
 )
 ARITHMETIC = "+-*/"
 DECLARED = re.compile(r"\bdouble\s+\w")
+# A line that declares a constant of numbers: the compiler computes it.
+CONSTANT = re.compile(r"\s*(?:static\s+)?(?:constexpr\b[^;]*|const\s+\w+\s+\w+\s*=(?:[\s\d.*/+()f-]|M_\w+)*);\s*$")
 # A literal of type double, in code without comments.
 LITERAL = re.compile(r"(?<![\w.])(?:(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w.])")
 FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
@@ -76,6 +78,8 @@ def in_warnings(said: str, folder: Path, names: Iterable[str]) -> set[tuple[str,
             if one["file"] == name and one["before"][len(one["caret"]) :][:1] in ARITHMETIC
         )
         for line, code in device_code(_source(folder / name)).items():
+            if CONSTANT.match(code):
+                continue
             literals = LITERAL.findall(code)
             # nvcc may compute one operation with a float's constant in float.
             same = operators[line] == len(literals) == 1 and ctypes.c_float(float(literals[0])).value == float(

@@ -1009,6 +1009,8 @@ struct Shape {
     dim3 gridDim, blockDim;
 };
 __global__ void add_kernel(const float* x, float* y, int n, float add) {
+    cudaTriggerProgrammaticLaunchCompletion();
+    cudaGridDependencySynchronize();
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] + add;
 }
@@ -1032,6 +1034,10 @@ extern "C" void launches(const float* x, float* y, int n, int) {
     cudaLaunchKernel(add_kernel, gridDim, blockDim, arguments);
     cudaLaunchConfig_t config = {};
     config.gridDim = gridDim, config.blockDim = blockDim;
+    cudaLaunchAttribute early[1];
+    early[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early[0].val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = early, config.numAttrs = 1;
     cudaLaunchKernelEx(&config, add_kernel, x + 24, y + 24, 8, three);
     from = x + 32, to = y + 32;
     cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(&add_kernel), arguments);
@@ -1206,6 +1212,8 @@ def test_a_file_may_ask_whether_nvcc_builds_it(tmp_path: Path, x: np.ndarray) ->
     [
         ("cudaGraphLaunch(y, 0);", "cudaGraphLaunch"),
         ("cudaGraph_t g;", "cudaGraph_t"),
+        ("cudaLaunchAttribute a; a.val.clusterDim.x = 2;", "clusterDim"),
+        ("cudaLaunchAttribute a; a.id = cudaLaunchAttributeCooperative;", "cudaLaunchAttributeCooperative"),
         ("auto b = cooperative_groups::this_thread_block();", "cooperative_groups"),
         ("cudaDeviceProp p; p.surfaceAlignmentOfMoon = 1;", "surfaceAlignmentOfMoon"),
         ("y[0] = __vadd4(1, 2);", "__vadd4"),

@@ -48,6 +48,10 @@ __global__ void kernel(const float* x, float* y, int64_t n) {
     y[i + 7] = v * v * v * 0.044715;  // double
     y[i + 8] = 0.5 * v + 1.0 + scaled(v) + Line{v}.at(v) + twice(v) + third(v);  // double
     y[i + 9] = v * v * (v + v) / 0.3;  // double
+    constexpr float ROOT2 = 1.4142135623730951 * 0.5f + HALF_PI;
+    const float HALF_ROOT = M_SQRT1_2 * 0.5f;
+    const float mixed = 0.7 * v;  // double
+    y[i + 10] = ROOT2 + HALF_ROOT + mixed;
     if (n < 0) printf("double v = %f", v);
 }
 extern "C" void scale(const float* x, float* y, int64_t n, cudaStream_t stream) {

@@ -42,6 +42,12 @@ template <class T> __global__ void any(const T* x, T* y, T a, int64_t n) {{
     int64_t i = threadIdx.x;
     if (i < n) y[i] = a * x[i];
 }}
+C10_LAUNCH_BOUNDS_1(2 * C10_WARP_SIZE) __global__ void bounded(const float* x, float* y, float a, int64_t n) {{
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = c10::cuda::compat::max(0.0f, a) * c10::load(x + i);
+}}
+#define DISPATCH(type, name, ...) \\
+    AT_DISPATCH_SWITCH(type, name, AT_DISPATCH_CASE(at::ScalarType::Half, __VA_ARGS__) AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
 torch::Tensor helper(at::Tensor x, float alpha) {{ {NEW} {ALL} }}
 TORCH_LIBRARY(lab, m) {{ m.def("helper(Tensor x, float alpha) -> Tensor"); }}
 TORCH_LIBRARY_IMPL(lab, CUDA, m) {{ m.impl("helper", &helper); }}
@@ -55,6 +61,9 @@ RIGHT = {
     "a dispatch": f'{NEW} AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "any", [&] {{ '
     "any<scalar_t><<<1, 128>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), scalar_t(alpha), x.numel()); }); "
     "C10_CUDA_KERNEL_LAUNCH_CHECK(); return y;",
+    "cases of a dispatch": f'{NEW} DISPATCH(x.scalar_type(), "any", [&] {{ '
+    "any<scalar_t><<<1, 128>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), scalar_t(alpha), x.numel()); }); return y;",
+    "bounds of PyTorch's": f"{NEW} bounded<<<2, 64>>>{GIVEN} return y;",
     "PyTorch's helpers": "torch::NoGradGuard no_gradients; using T = at::opmath_type<at::Half>; auto y = x.new_empty(x.sizes()); y = at::empty_like(y, at::MemoryFormat::Contiguous); "
     f"any<T><<<at::ceil_div(x.numel(), int64_t(128)), 128>>>{GIVEN.replace('alpha', 'T(alpha)')} return y;",
     "a check that prints": f"{NEW} if (x.options().dtype() != torch::kFloat32) std::cout << x.options() << std::endl; {ALL}",
@@ -69,6 +78,8 @@ WRONG = {
     'throw std::invalid_argument("no");': "RuntimeError: no",
     f"{NEW} scale<<<1, 2048>>>{GIVEN} C10_CUDA_KERNEL_LAUNCH_CHECK(); return y;": "the launch failed: cudaErrorInvalidConfiguration: line {line} launches scale",
     f"{NEW} scale<<<1, 128>>>{GIVEN.replace('x.numel()', '78')} return y;": r"reads x\[77\], 1 past the last of its 77 elements \(line 4\): consistent with a missing",
+    f"{NEW} bounded<<<1, 96>>>{GIVEN} return y;": "launches bounded with 96 threads in a block; its __launch_bounds__ allow 64",
+    'AT_DISPATCH_SWITCH(x.scalar_type(), "g", AT_DISPATCH_CASE(at::kDouble, [&] {})); return x;': "\"g\" not implemented for 'Float'",
     f"auto y = torch::empty({{4}}, x.options()); {ALL}": r"writes the new tensor\[4\], 1 past the last of its 4 elements \(line 4\)",
     f"{NEW} {ALL.replace('x.data', 'y.data')}": r"unwritten memory: .* reads the new tensor\[0\] in line 4",
     f"auto y = torch::empty(x.sizes()); {ALL}": r"host memory: .* writes the new tensor\[0\] in line 4, which lies in the host's memory",

@@ -52,7 +52,9 @@ CUDAS = re.compile(
     r"cuda(?!_cpu)|CUDA|CU[A-Z_]|cu[A-Z]|__|(?:cooperative_groups|cg|nvcuda|cub|thrust)(?:::|$)|AT_|C10_|TORCH_"
     r"|(?:r?norm[34]d|normcdfinv|erfc?inv|cyl_bessel_i[01]|sincospi|tanpi)f?$"
 )
-STRUCTS = re.compile(r"[‘'](?:(?:const )?(?:struct |class )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch)::[^’']*)[’']")
+STRUCTS = re.compile(
+    r"[‘'](?:(?:const )?(?:struct |class |union )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch)::[^’']*)[’']"
+)
 # An error about PyTorch's C++ interface, as when `torch_tensor.h` lacks an overload.
 OF_TORCH = re.compile(r"^(?P<place>[^\n:]+:\d+):\d+: error: [^\n]*\b(?:c10|at|torch)::(?P<name>\w+)", re.MULTILINE)
 # Headers of the CUDA toolkit for which there is no stand-in in include/: nothing is declared by them here.

@@ -39,6 +39,7 @@ QUALIFIER = re.compile(
 )
 NEEDED = re.compile(r"<<<|__shared__|cudaLaunchKernel|\basm\b|\b__asm")
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"\n]+)"')
+BOUNDS = ("__launch_bounds__", "C10_LAUNCH_BOUNDS_1", "C10_LAUNCH_BOUNDS_2")
 ATTRIBUTES = ("alignas", "__align__", "__attribute__")
 # What __attribute__ has in its outer brackets.
 ALIGNED = re.compile(r"^\(\s*(?:__)?aligned(?:__)?\s*\((.+)\)\s*\)$")
@@ -192,7 +193,7 @@ def parameters(source: str) -> dict[str, list[str]]:
                 name = _previous(tokens, at)
                 if tokens[at].text == "(" and name is not None:
                     end = _closing_of(tokens, at)
-                    if not tokens[name].text.startswith("__"):  # __launch_bounds__(...)
+                    if not _is_attribute(tokens[name]):
                         found[tokens[name].text] = [_declared(tokens, one) for one in _split(tokens, at + 1, end)]
                         break
                     at = end
@@ -341,7 +342,7 @@ def _launch_calls(tokens: list[Token]) -> None:
 def _launch_bounds(tokens: list[Token]) -> None:
     """Let the body of a kernel with `__launch_bounds__(most)` pass `most` to the runtime: `most` may be a template's parameter."""
     for index, token in enumerate(tokens):
-        opening = _next(tokens, index) if token.text == "__launch_bounds__" else None
+        opening = _next(tokens, index) if token.text in BOUNDS else None
         if opening is None or tokens[opening].text != "(":
             continue
         closing = _closing_of(tokens, opening)
@@ -357,12 +358,16 @@ def _body_after(tokens: list[Token], position: int) -> int | None:
     while at is not None and (tokens[at].kind == "name" or tokens[at].text in ("(", "::", "*", "&")):
         if tokens[at].text == "(":
             before, at = _previous(tokens, at), _next(tokens, _closing_of(tokens, at))
-            attribute = before is not None and tokens[before].text.startswith("__")  # __maxnreg__(...)
-            if not attribute:
+            if before is None or not _is_attribute(tokens[before]):
                 break
         else:
             at = _next(tokens, at)
     return at if at is not None and tokens[at].text == "{" else None
+
+
+def _is_attribute(token: Token) -> bool:
+    """Whether the name before a bracket is an attribute's, as __maxnreg__(...), and not the function's."""
+    return token.text.startswith("__") or token.text in BOUNDS
 
 
 # Shared variables ----------------------------------------------------------------------------------------------------

@@ -226,7 +226,16 @@ struct cudaFuncAttributes {
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 using cudaHostFn_t = void (*)(void*);
-struct cudaLaunchAttribute;
+// Of a launch's attributes, those that change nothing here: a kernel begins when all before it have ended.
+enum cudaLaunchAttributeID { cudaLaunchAttributeIgnore = 0, cudaLaunchAttributeProgrammaticStreamSerialization = 6, cudaLaunchAttributePriority = 8 };
+union cudaLaunchAttributeValue {
+    int programmaticStreamSerializationAllowed, priority;
+    char pad[64];
+};
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    cudaLaunchAttributeValue val;
+};
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
     size_t dynamicSmemBytes;
@@ -507,6 +516,8 @@ static CUDA_CPU_INLINE int __syncthreads_and(int value) { return cuda_cpu::cuda_
 static CUDA_CPU_INLINE void __threadfence() { cuda_cpu::cuda_cpu_fence(); }
 static CUDA_CPU_INLINE void __threadfence_block() {}
 static CUDA_CPU_INLINE void __threadfence_system() { cuda_cpu::cuda_cpu_fence(); }
+static CUDA_CPU_INLINE void cudaGridDependencySynchronize() {}
+static CUDA_CPU_INLINE void cudaTriggerProgrammaticLaunchCompletion() {}
 static CUDA_CPU_INLINE void __trap() { cuda_cpu::cuda_cpu_trap("__trap()"); }
 #undef assert
 #define assert(condition) ((condition) ? (void)0 : ::cuda_cpu::cuda_cpu_trap("assert(" #condition ")"))

@@ -391,6 +391,9 @@ inline cudaDeviceProp* getDeviceProperties(DeviceIndex device) {
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(0); }
 inline void synchronize(DeviceIndex = -1) { (void)cudaDeviceSynchronize(); }
 inline bool is_available() { return true; }
+namespace compat {
+using std::abs, std::ceil, std::cos, std::erf, std::exp, std::expm1, std::floor, std::log, std::max, std::min, std::pow, std::sin, std::sqrt, std::tanh;
+}
 inline void check(cudaError_t error) {
     if (error != cudaSuccess) fail("", "CUDA error: ", cudaGetErrorString(error));
 }
@@ -404,6 +407,12 @@ template <class T> constexpr T ceil_div(T number, T by) { return (number + by - 
 // The type to compute in: float for the 16-bit types.
 template <class T> using opmath_type = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 template <class T, bool> using acc_type = opmath_type<T>;
+template <ScalarType> struct ScalarTypeToCppType;
+#define CUDA_CPU_COMPUTED(T, Name, python) \
+    template <> struct ScalarTypeToCppType<ScalarType::Name> { using type = T; };
+CUDA_CPU_SCALARS(CUDA_CPU_COMPUTED)
+template <ScalarType type> using computed_t = opmath_type<typename ScalarTypeToCppType<type>::type>;
+template <class T> CUDA_CPU_INLINE T load(const T* address) { return *address; }
 template <class T> using optional = std::optional<T>;
 constexpr std::nullopt_t nullopt = std::nullopt;
 }  // namespace c10
@@ -442,23 +451,35 @@ using namespace c10::cuda;
 // The error is left for the worker, which reports it with the launch's line.
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() ::c10::cuda::check(cudaPeekAtLastError())
 #define C10_HOST_DEVICE
-#define C10_LAUNCH_BOUNDS_1(most) __launch_bounds__(most)
+#define C10_DEVICE
+#define C10_HOST
+#define C10_RESTRICT __restrict__
+#define C10_WARP_SIZE 32
+#define C10_LAUNCH_BOUNDS_0  // `rewrite.py` has put the two others into the kernel
+#define C10_LAUNCH_BOUNDS_1(...)
+#define C10_LAUNCH_BOUNDS_2(...)
 
-// The floating types of calls on a CPU; 16-bit types need a GPU.
-#define CUDA_CPU_CASE(Name, T, ...)          \
-    case ::c10::ScalarType::Name: {          \
-        using scalar_t [[maybe_unused]] = T; \
-        return __VA_ARGS__();                \
+// Calls on a CPU have float32. What a 16-bit type would run is compiled for float, and needs a GPU.
+#define AT_DISPATCH_CASE(which, ...)                                      \
+    case which: {                                                         \
+        using scalar_t [[maybe_unused]] = ::c10::computed_t<which>; \
+        return __VA_ARGS__();                                             \
     }
-#define AT_DISPATCH_FLOATING_TYPES(type, name, ...)                                       \
-    [&] {                                                                                 \
-        ::c10::ScalarType cuda_cpu_asked = type;                                         \
-        switch (cuda_cpu_asked) {                                                        \
-            CUDA_CPU_CASE(Float, float, __VA_ARGS__)                                      \
-            CUDA_CPU_CASE(Double, double, __VA_ARGS__)                                    \
+#define AT_DISPATCH_SWITCH(type, name, ...)                                                        \
+    [&] {                                                                                          \
+        ::c10::ScalarType cuda_cpu_asked = type;                                                   \
+        switch (cuda_cpu_asked) {                                                                  \
+            __VA_ARGS__                                                                            \
             default: ::c10::fail("", "\"", name, "\" not implemented for '", cuda_cpu_asked, "'"); \
-        }                                                                                 \
+        }                                                                                          \
     }()
+#define AT_DISPATCH_CASE_FLOATING_TYPES(...)                     \
+    AT_DISPATCH_CASE(::c10::ScalarType::Float, __VA_ARGS__) \
+    AT_DISPATCH_CASE(::c10::ScalarType::Double, __VA_ARGS__)
+#define AT_DISPATCH_CASE_FLOATING_TYPES_AND_HALF AT_DISPATCH_CASE_FLOATING_TYPES
+#define AT_DISPATCH_CASE_FLOATING_TYPES_AND(also, ...) AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__)
+#define AT_DISPATCH_CASE_FLOATING_TYPES_AND2(also, too, ...) AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__)
+#define AT_DISPATCH_FLOATING_TYPES(type, name, ...) AT_DISPATCH_SWITCH(type, name, AT_DISPATCH_CASE_FLOATING_TYPES(__VA_ARGS__))
 #define AT_DISPATCH_FLOATING_TYPES_AND_HALF AT_DISPATCH_FLOATING_TYPES
 #define AT_DISPATCH_ALL_TYPES AT_DISPATCH_FLOATING_TYPES
 #define AT_DISPATCH_FLOATING_TYPES_AND(also, ...) AT_DISPATCH_FLOATING_TYPES(__VA_ARGS__)
