@@ -1156,7 +1156,7 @@ def test_own_headers_are_rewritten_and_named_in_messages(tmp_path: Path, x: np.n
         ("cuda_fp8.h", "__nv_fp8_e4m3 a(y[0]);", "line 5: __nv_fp8_e4m3 is not known to the CPU's CUDA"),
         ("cub/cub.cuh", "cub::ShuffleIndex<32, float>(y[0], 0, 31, 1);", "line 5: cub is not known"),
         ("mma.h", "using namespace nvcuda;", "line 5: nvcuda is not known"),
-        ("cooperative_groups.h", "namespace cg = cooperative_groups;", "line 5: cooperative_groups is not known"),
+        ("cooperative_groups/scan.h", "namespace cg = cooperative_groups;", "line 5: cooperative_groups is not known"),
         ("thrust/pair.h", "using thrust::pair;", "line 5: thrust is not known"),
         (
             "vector_functions.h",
@@ -1175,6 +1175,97 @@ def test_a_header_of_the_toolkit_asks_for_a_gpu_only_where_it_is_used(
     assert library.fault() is None
     with pytest.raises(Unsupported, match=re.escape(told)):
         build(tmp_path, source.replace("// ", ""))
+
+
+GROUPS = """\
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+__device__ float last_of(const cg::thread_block_tile<8>& tile, float value) { return tile.shfl(value, tile.size() - 1); }
+__global__ void k(const float* x, float* y, int n) {
+    cg::thread_block block = cg::this_thread_block();
+    cg::grid_group grid = cg::this_grid();
+    auto warp = cg::tiled_partition<32>(block);
+    cg::thread_block_tile<8> eight = cg::tiled_partition<8>(warp);
+    __shared__ float slots[64];
+    int rank = block.thread_rank(), at = grid.thread_rank();
+    slots[block.num_threads() - 1 - rank] = x[at];
+    block.sync();
+    float sum = cg::reduce(eight, x[at], cg::plus<float>()), most = cg::reduce(warp, x[at], cg::greater<float>());
+    unsigned odd = eight.ballot(rank % 2);
+    float down = eight.shfl_down(x[at], 1), crossed = warp.shfl_xor(x[at], 16), up = eight.shfl_up(x[at], 1);
+    float all[] = {slots[rank], sum, most, last_of(eight, x[at]), down, crossed, up, float(odd), float(eight.any(rank == 9)),
+                   float(eight.all(eight.thread_rank() < 8)), float(eight.meta_group_rank()), float(warp.meta_group_rank()),
+                   float(eight.meta_group_size()), float(warp.meta_group_size()), float(grid.size()), float(block.group_index().x)};
+    for (int i = 0; i < 16; i++) y[16 * at + i] = all[i];
+    cg::sync(warp);
+}
+extern "C" void f(const float* x, float* y, int n, int m) { k<<<2, dim3(16, 4)>>>(x, y, n); }
+"""
+
+
+def test_groups_of_threads_compute_as_on_a_device(tmp_path: Path) -> None:
+    library = build(tmp_path, GROUPS)
+    x, y = np.random.default_rng(0).random(128, dtype=np.float32), np.zeros((128, 16), dtype=np.float32)
+    library.begin()
+    library.array(x.ctypes.data, x.nbytes, "x", 4)
+    library.array(y.ctypes.data, y.nbytes, "y", 4, output=True)
+    assert library.call(library.functions.f, x.ctypes.data, y.ctypes.data, 128, 0) == 0
+    assert library.fault() is None
+    eights, warps, at = x.reshape(-1, 8), x.reshape(-1, 32), np.arange(128)
+    expected = [
+        x.reshape(2, 64)[:, ::-1].ravel(),
+        np.repeat(eights.sum(axis=1), 8),
+        np.repeat(warps.max(axis=1), 32),
+        np.repeat(eights[:, 7], 8),
+        eights[:, [1, 2, 3, 4, 5, 6, 7, 7]].ravel(),
+        np.roll(warps, 16, axis=1).ravel(),
+        eights[:, [0, 0, 1, 2, 3, 4, 5, 6]].ravel(),
+        np.full(128, 0b10101010),
+        at % 64 // 8 == 1,
+        at >= 0,
+        at % 32 // 8,
+        at % 64 // 32,
+        np.full(128, 4),
+        np.full(128, 2),
+        np.full(128, 128),
+        at // 64,
+    ]
+    np.testing.assert_allclose(y, np.stack(expected, axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        ("cg::this_grid().sync();", "line 4: the barrier of a whole grid is not available on the CPU"),
+        ("cg::sync(cg::this_grid());", "line 4: the barrier of a whole grid is not available on the CPU"),
+        ("cg::tiled_partition<64>(b).sync();", "line 4: a tile of more than a warp is not available on the CPU"),
+        ("cg::memcpy_async(b, y, x, 4);", "line 4: memcpy_async() of cooperative groups is not available on the CPU"),
+        ("y[0] = w.match_all(1, 2);", "line 4: match_all is not known to the CPU's CUDA"),
+    ],
+)
+def test_what_groups_lack_asks_for_a_gpu(tmp_path: Path, use: str, told: str) -> None:
+    head = (
+        "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n__global__ void k(float* x, float* y) {"
+    )
+    body = f" auto b = cg::this_thread_block(); auto w = cg::tiled_partition<32>(b);\n{use}\n}}\n"
+    with pytest.raises(Unsupported, match=re.escape(told)):
+        build(tmp_path, f'{head}{body}extern "C" void f(float* x, float* y) {{ k<<<1, 32>>>(x, y); }}\n')
+
+
+@pytest.mark.parametrize(
+    ("barrier", "told"),
+    [
+        ("", "reads the shared variable slots in line 17, .* writes it in line 12"),
+        ("if (rank < 40) block.sync();", "in line 13"),
+    ],
+)
+def test_what_a_group_does_wrong_is_told_with_the_students_line(
+    tmp_path: Path, x: np.ndarray, barrier: str, told: str
+) -> None:
+    library = build(tmp_path, GROUPS.replace("block.sync();", barrier))
+    call(library, "f", x, 1, 1)
+    assert re.search(told, fault_of(library).text)
 
 
 def test_a_header_of_nobodys_is_no_header_of_the_toolkit(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ CUDAS = re.compile(
     r"|(?:r?norm[34]d|normcdfinv|erfc?inv|cyl_bessel_i[01]|sincospi|tanpi)f?$"
 )
 STRUCTS = re.compile(
-    r"[‘'](?:(?:const )?(?:struct |class |union )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch)::[^’']*)[’']"
+    r"[‘'](?:(?:const )?(?:struct |class |union )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch|cooperative_groups)::[^’']*)[’']"
 )
 # An error about PyTorch's C++ interface, as when `torch_tensor.h` lacks an overload.
 OF_TORCH = re.compile(r"^(?P<place>[^\n:]+:\d+):\d+: error: [^\n]*\b(?:c10|at|torch)::(?P<name>\w+)", re.MULTILINE)
