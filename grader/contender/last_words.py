@@ -27,7 +27,8 @@ SLOW_IN_PYTHON = (
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
 SIGNALS = {
     "SIGSEGV": f"segmentation fault (SIGSEGV): {BEYOND}",
-    "SIGABRT": f"aborted (SIGABRT), as the allocator does when its memory was overwritten: {BEYOND}",
+    "SIGABRT": "aborted (SIGABRT): by abort(), as an error check of the file's own may call it, by an exception that nothing catches, "
+    "or by the allocator, whose memory was overwritten, as by a store beyond the end of a tensor",
     "SIGBUS": f"bus error (SIGBUS): {BEYOND}",
     "SIGKILL": "killed (SIGKILL), as the system does when memory runs out",
 }

@@ -7,6 +7,8 @@ import errno
 import itertools
 import json
 import os
+import re
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -466,6 +468,14 @@ def test_who_ends_a_worker_that_somebody_else_is_ending_waits_until_that_is_done
     first.join(10)
     second.join(10)
     assert order == ["cleaned up", "returned"]
+
+
+@pytest.mark.parametrize("bubblewrap", [False, True])
+def test_an_abort_may_be_the_files_own(bubblewrap: bool) -> None:
+    code = 128 + signal.SIGABRT if bubblewrap else -signal.SIGABRT
+    fault = last_words.ended(code, bubblewrap, logged(b"CUDA error: invalid configuration argument\n"), Path("/s"))
+    assert (fault.outcome, fault.traceback) == ("crashed", "")
+    assert re.search(r"SIGABRT.*by abort\(\), as an error check .* an exception that nothing catches", fault.message)
 
 
 def test_last_words_are_waited_for_until_they_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
