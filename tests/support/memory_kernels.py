@@ -212,6 +212,11 @@ def two_programs_write():
     overlap[(2,)](torch.empty(200), 32, False)
 
 
+def writes_beside_its_row():
+    overlap[(2,)](torch.empty(100, 2).t(), 64, False)
+    overlap[(2,)](torch.empty(100, 2).t(), 1, False)
+
+
 def reads_what_another_writes():
     last_reads[(2,)](torch.zeros(4))
 

@@ -32,6 +32,7 @@ CASES = {
     "unwritten_atomic": r"unwritten memory: program 0 of count reads y_ptr\[0\] in line",
     "two_programs_write": r"race: program 1 of overlap writes y_ptr\[32\] in line (\d+), and program 0 writes it in line \1: "
     "nothing orders the two, and a GPU runs programs in any order",
+    "writes_beside_its_row": r"race: program 1 of overlap writes y_ptr\[1\] \(\[1, 0\] of shape \(2, 100\) with strides \(1, 2\)\) in line",
     "reads_what_another_writes": r"race: program 1 of last_reads reads y_ptr\[0\] in line \d+, and program 0 writes it in line \d+: ",
     "writes_what_another_reads": r"race: program \(1, 0\) of first_reads writes y_ptr\[1\] in line \d+, and program \(0, 0\) reads it in",
     "writes_beside_an_atomic": r"race: program 1 of zero_and_count writes y_ptr\[0\] in line \d+, and program 0 updates it in line \d+: ",

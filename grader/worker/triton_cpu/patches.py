@@ -136,7 +136,7 @@ PATCHES = (
     Patch(
         ("FunctionRewriter._compile_and_exec",),
         "triton_cpu/logic",
-        "`and`, `or` and `not` take a block for true",
+        "`and`, `or`, `not` and a branch take a block for true",
         "no plan",
     ),
     Patch(

@@ -103,7 +103,8 @@ class Given:
             if strides[dim] > 0 and shape[dim] > 1:
                 found[dim] = min(rest // strides[dim], shape[dim] - 1)
                 rest -= found[dim] * strides[dim]
-        return f" ({found} of shape {tuple(shape)})" if rest == 0 and index >= 0 else ""
+        laid = "" if self.tensor.is_contiguous() else f" with strides {strides}"
+        return f" ({found} of shape {tuple(shape)}{laid})" if rest == 0 and index >= 0 else ""
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
