@@ -147,7 +147,10 @@ def _read_cuda(sources: Mapping[str, bytes], question: Question) -> Answer:
     codes = included_from(question.file, texts)
     found = [] if question.imports is None else cuda_findings(codes, question.file, question.forbidden)
     uses = _shown(found, sources)
-    told = (text.fault(name, sources[name]) or text.stray_character(name, code) for name, code in codes.items())
+    told = (
+        text.fault(name, sources[name]) or text.left_over(name, code) or text.stray_character(name, code)
+        for name, code in codes.items()
+    )
     return Answer(uses, uses, next(filter(None, told), ""), cuda_kernels(codes.values()))
 
 

@@ -26,6 +26,8 @@ STANDS_FOR = {
     "multiplication sign": ("type *", "×"),
     "ellipsis": ("type three dots", "…"),
 }
+MERGE = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)  # git's marks of a conflict
+FENCE = re.compile(r"^```", re.MULTILINE)  # Markdown's mark of code
 INVALID = re.compile(r"invalid (?:non-printable )?character (?:'.' \()?U\+(?P<code>[0-9A-F]{4,6})")
 
 
@@ -53,6 +55,8 @@ def _of_any(source: bytes) -> str:
     for mark, name in MARKS.items():
         if source.startswith(mark):
             return f"line 1: the file is saved as {name}: {SAVE}"
+    if source.lstrip().startswith(b"{") and b'"nbformat"' in source:
+        return "line 1: this is a Jupyter notebook and no program: export it as a script, or copy the code of its cells"
     if (at := source.find(b"\0")) < 0:
         return ""
     wide = source.count(b"\0") > len(source) // 4
@@ -74,6 +78,22 @@ def _of_python(source: bytes) -> str:
         return told
     if found := INVALID.search(why.msg):
         return f"line {why.lineno}: {_character(chr(int(found['code'], 16)))}"
+    text = decoded(source)
+    first = _line_of(text, len(text) - len(text.lstrip()))
+    is_of_it = why.lineno in (first, *(_line_of(text, one.start()) for one in FENCE.finditer(text)))
+    return _left_over(text, fences=is_of_it)
+
+
+def _left_over(text: str, fences: bool = True) -> str:
+    """The line of git or, with `fences`, of Markdown that was left in a program, with the mend; "" if there is none."""
+    if found := MERGE.search(text):
+        return (
+            f"line {_line_of(text, found.start())}: a mark of git's, of a merge with a conflict: keep one of the two versions, and "
+            "delete the lines that begin with <<<<<<<, ======= and >>>>>>>"
+        )
+    if fences and (found := FENCE.search(text)):
+        where = f"line {_line_of(text, found.start())}"
+        return f"{where}: ``` is Markdown's, as in a chat: keep the lines of code alone, without those around them"
     return ""
 
 
@@ -107,6 +127,10 @@ def _line(source: bytes, at: int) -> int:
     return len(re.findall(rb"\r\n|\r|\n", source[:at])) + 1
 
 
+def _line_of(text: str, at: int) -> int:
+    return len(lines(text[:at]))
+
+
 def _character(character: str) -> str:
     """Words for a character that programs cannot have outside strings and comments, with the character to type
     instead.
@@ -119,6 +143,11 @@ def _character(character: str) -> str:
     if unicodedata.category(character)[0] in "CZ":
         return f"an invisible character ({code}, {name}): delete it, or type a plain space"
     return f"the character {character} ({code}, {name}) means nothing in a program: delete it, or type what ASCII has for it"
+
+
+def left_over(file: str, code: str) -> str:
+    """A sentence about git's or Markdown's marks in C++ `code` without comments and strings; "" if there are none."""
+    return f"{file}, {told}" if (told := _left_over(code)) else ""
 
 
 def stray_character(file: str, code: str) -> str:

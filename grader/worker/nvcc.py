@@ -121,6 +121,8 @@ def blames(output: str, folder: Path) -> bool:
     """Whether an error is in a student's file; otherwise nvcc or its headers are broken here."""
     if re.search(r"^ptxas\b.*(\berror\b|Unresolved extern function)", output, re.MULTILINE):
         return True  # the code was parsed, and needs more than a device has
+    if re.search(r"^At end of source: error\b", output, re.MULTILINE):
+        return True  # something is left open, and no file is named
     return any(
         not Path(name).is_absolute() and (folder / name).is_file()
         for name in re.findall(r"^([^\s(:]+)[(:]\d+[):].*\berror\b", output, re.MULTILINE)

@@ -6,8 +6,13 @@ import ast
 
 import pytest
 
-from grader.verdict.text import fault
+from grader.verdict.text import fault, left_over
 
+MERGE = (
+    "a mark of git's, of a merge with a conflict: keep one of the two versions, and delete the lines that begin with "
+    "<<<<<<<, ======= and >>>>>>>"
+)
+MARKDOWN = "``` is Markdown's, as in a chat: keep the lines of code alone, without those around them"
 FAULTS = {
     b"x = 1\n# J\xf6rg\n": "line 2: the byte 0xF6 is not UTF-8: save the file as UTF-8",
     b"x = 1\r# J\xf6rg\r": "line 2: the byte 0xF6 is not UTF-8: save the file as UTF-8",
@@ -28,6 +33,12 @@ FAULTS = {
     "x = 2 × 1\n".encode(): "line 1: a multiplication sign × (U+00D7): type *",
     "def f(*a): …\n".encode(): "line 1: an ellipsis … (U+2026): type three dots",
     "x\u00a0= 2\n".encode(): "line 1: an invisible character (U+00A0, no-break space): delete it, or type a plain space",
+    b"x = 1\n<<<<<<< HEAD\nx = 2\n=======\nx = 3\n>>>>>>> other\n": f"line 2: {MERGE}",
+    b"```python\nx = 1\n```\n": f"line 1: {MARKDOWN}",
+    b"\nHere is the kernel:\n\n```python\nx = 1\n```\n": f"line 4: {MARKDOWN}",
+    b"x = 1\n```\n\nIt needs no shared memory.\n": f"line 2: {MARKDOWN}",
+    b'\n{"cells": [], "metadata": {}, "nbformat": 4}\n': "line 1: this is a Jupyter notebook and no program: export it as a script, "
+    "or copy the code of its cells",
     "x = 2 € 3\n".encode(): "line 1: the character € (U+20AC, euro sign) means nothing in a program: delete it, or type what "
     "ASCII has for it",
 }
@@ -46,6 +57,7 @@ def test_the_line_and_the_mend_are_told(source: bytes) -> None:
         b"\xef\xbb\xbf# coding: utf-8\nx = 1\n",
         b"# coding: latin-1\nx = '\xf6'\n",
         b"",
+        b'"""\n```\nsoftmax(x)\n```\n<<<<<<< HEAD\n"""\n',
     ],
 )
 def test_text_is_left_alone(source: bytes) -> None:
@@ -55,4 +67,11 @@ def test_text_is_left_alone(source: bytes) -> None:
 
 def test_other_mistakes_are_pythons_to_tell() -> None:
     assert fault("softmax.py", b"x = (") == ""
+    assert fault("softmax.py", b'import torch\n\ndef f(:\n    """\n```\nf(x)\n```\n"""\n') == ""
     assert fault("gelu.cu", "// “a” J\xf6rg".encode("latin-1", errors="replace")) == ""
+
+
+def test_marks_of_git_and_markdown_in_cpp_are_told() -> None:
+    assert left_over("gelu.cu", "int x;\n=======\nint y;\n") == f"gelu.cu, line 2: {MERGE}"
+    assert left_over("gelu.cu", "```cpp\nint x;\n```\n") == f"gelu.cu, line 1: {MARKDOWN}"
+    assert left_over("gelu.cu", "k<<<1, 2\n>>>(x);\n") == ""

@@ -54,9 +54,11 @@ def test_a_function_without_a_body_is_told_in_one_form(source: Path, said: str, 
         ("ptxas fatal   : Unresolved extern function '_Z4partf'\n", True),
         ("ptxas error   : Entry function 'k' uses too much shared data\n", True),
         ("ptxas fatal   : Value 'sm_90' is not defined for option 'gpu-name'\n", False),
+        ('At end of source: error: expected a "}"\nstudent.cu(3): note #3196-D: to match this "{"\n', True),
+        ("nvcc fatal   : Could not open output file\n", False),
     ],
 )
-def test_ptxas_blames_the_student_only_for_their_code(source: Path, said: str, blamed: bool) -> None:
+def test_a_student_is_blamed_for_their_code_alone(source: Path, said: str, blamed: bool) -> None:
     assert nvcc.blames(said, source.parent) == blamed
 
 
