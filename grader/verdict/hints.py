@@ -88,7 +88,25 @@ HINTS = {
         'it runs whenever the file is imported: put what tries your kernel out below `if __name__ == "__main__":`',
         r", in <module>",
     ),
+    "input-asked-for": Hint(
+        r"^EOFError: EOF when reading a line",
+        'nobody can type while a file is graded: put what asks for input below `if __name__ == "__main__":`',
+    ),
+    # torch.autograd.Function
+    "gradients-in-number": Hint(
+        r"returned an incorrect number of gradients",
+        "backward returns a value for each argument of forward but ctx, in their order: a tensor's gradient, None for what has none",
+    ),
+    "saved-in-number": Hint(
+        r"values to unpack",
+        "ctx.saved_tensors has what forward gave to ctx.save_for_backward(...), as many and in that order",
+        r"\bsaved_tensors\b",
+    ),
     # Functions and names in Triton's kernels
+    "libdevice-elsewhere": Hint(
+        r"module 'triton\.language(\.\w+)*' has no attribute 'libdevice'",
+        "libdevice is not in triton.language: from triton.language.extra import libdevice, and in the kernel libdevice.tanh(x)",
+    ),
     "no-tanh": Hint(
         r"module 'triton\.language(\.\w+)*' has no attribute 'tanh'",
         "triton.language has no tanh: write 2 * tl.sigmoid(2 * x) - 1, or take libdevice.tanh from triton.language.extra",
@@ -163,6 +181,10 @@ HINTS = {
         r"Unsupported ptr type",
         "tl.load and tl.store take pointers: pass the tensor, and no number such as x.stride(0) (are the launch's arguments in order?), "
         "and do not load from what was loaded already",
+    ),
+    "pointer-for-a-number": Hint(
+        r"invalid operands of type pointer<",
+        "one of the two is a pointer: a tensor was passed where a number is meant (x.numel(), x.stride(0)), or tl.load is missing",
     ),
     "one-pointer-for-a-block": Hint(
         r"argument cannot be block type if pointer argument is not a block",
@@ -398,8 +420,9 @@ HINTS = {
         'only {entry}() itself is extern "C": templates, and kernels that are some, stand outside of its braces',
     ),
     "brace-missing": Hint(
-        r"linkage specification is not allowed|expected unqualified-id before string constant|a function-definition is not allowed",
-        "a closing } is missing above this line",
+        r"linkage specification is not allowed|expected unqualified-id before string constant|a function-definition is not allowed"
+        r"|expected .\}. at end of input|^At end of source: error: expected a .\}.",
+        "a closing } is missing: above this line, or at the end of what the line named below opens",
     ),
     "extended-lambda": Hint(
         r"extended-lambda", "the grader builds without --extended-lambda: write a __device__ function"

@@ -26,6 +26,9 @@ LAUNCH = "twice[(1,)](x, y, x.numel(), BLOCK=64)"
 TILE = "x = tl.load(x_ptr + tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :])"
 
 
+BOTH = "cpu compile"
+
+
 class Slip(NamedTuple):
     """A slip. `hint`: its name. `how`: the ways in which it shows (cpu, compile). `source`: the student's file, with
     the function `double`.
@@ -44,6 +47,14 @@ def kernel(
     return Slip(hint, how, f"{HEAD}\n{above}\ndef twice({arguments}):\n{body}\n{call}")
 
 
+def autograd(hint: str, forward: str, backward: str) -> Slip:
+    """A torch.autograd.Function of x and a flag, with its gradients."""
+    source = f"{HEAD}\nclass Double(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, flag):\n        {forward}\n"
+    source += f"        return x * 2\n\n    @staticmethod\n    def backward(ctx, dy):\n        {backward}\n"
+    source += "\ndef double(x):\n    y = Double.apply(x.requires_grad_(), True)\n    y.sum().backward()\n    return y\n"
+    return Slip(hint, BOTH, source)
+
+
 def with_line(hint: str, how: str, line: str) -> Slip:
     """A kernel with one line too many between its load and its store."""
     return kernel(hint, how, INDEX, LOAD, line, STORE)
@@ -53,7 +64,6 @@ def with_launch(hint: str, how: str, launch: str, above: str = "@triton.jit") ->
     return kernel(hint, how, *GOOD, launch=launch, above=above)
 
 
-BOTH = "cpu compile"
 AUTOTUNE = "@triton.autotune(configs=[triton.Config({'BLOCK': 64})], key=['n'])"
 EVEN = "@triton.heuristics({'EVEN': lambda args: args['n'] % args['BLOCK'] == 0})"
 BLOCK_POINTER = "p = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))"
@@ -76,6 +86,11 @@ TRITON = [
     with_launch("argument-twice", "cpu", "twice[(1,)](x, y, x.numel(), 64, BLOCK=64)"),
     with_launch("argument-twice", BOTH, LAUNCH, above=f"{AUTOTUNE}\n@triton.jit"),
     with_launch("launch-returns-nothing", BOTH, "y = twice[(1,)](x, y, x.numel(), BLOCK=64) + 1"),
+    Slip("input-asked-for", BOTH, f"{HEAD}\ndef double(x):\n    raise EOFError('EOF when reading a line')\n"),
+    autograd("gradients-in-number", "pass", "return dy * 2"),
+    autograd("gradients-in-number", "pass", "pass"),
+    autograd("saved-in-number", "pass", "x, y = ctx.saved_tensors"),
+    autograd("saved-in-number", "ctx.save_for_backward(x, x, x)", "x, y = ctx.saved_tensors"),
     Slip("module-level", BOTH, f"{HEAD}\ndef double(x):\n    return x\n\ngraph = torch.cuda.CUDAGraph()\n"),
     with_line("no-tanh", BOTH, "x = tl.math.tanh(x)"),
     with_line("no-tanh", BOTH, "x = tl.tanh(x)"),
@@ -116,8 +131,8 @@ TRITON = [
     kernel("mask-of-a-block-pointer", BOTH, INDEX, BLOCK_POINTER, "x = tl.load(p, mask=i < n)", STORE),
     with_line("shapes-differ", BOTH, "x = x + tl.arange(0, 32)"),
     with_line("shapes-differ", BOTH, "x = tl.load(x_ptr + i, mask=tl.arange(0, 32) < n)"),
-    kernel("if-on-a-block", "compile", INDEX, LOAD, "if x > 0:", "    x = x * 2", STORE),
-    with_line("if-on-a-block", "compile", "x = x if x > 0 else 0.0"),
+    kernel("if-on-a-block", BOTH, INDEX, LOAD, "if x > 0:", "    x = x * 2", STORE),
+    with_line("if-on-a-block", BOTH, "x = x if x > 0 else 0.0"),
     with_line("chained-comparison", "compile", "m = 0 <= i < n"),
     with_line("chained-comparison", "compile", "m = i < n & i > 0"),
     kernel("loop-carried-type", "compile", INDEX, LOAD, "a = 0", "for k in range(0, n):", "    a = a + x", STORE),
@@ -157,6 +172,9 @@ TRITON = [
     with_line("too-many-arguments", BOTH, "i = tl.arange(0, BLOCK, 2)"),
     with_line("float32-wanted", BOTH, "x = tl.exp(i)"),
     with_line("float32-wanted", BOTH, "x = tl.sqrt(x.to(tl.float16))"),
+    with_launch("pointer-for-a-number", BOTH, "twice[(1,)](x, y, torch.tensor(64), BLOCK=64)"),
+    with_line("libdevice-elsewhere", BOTH, "x = tl.libdevice.tanh(x)"),
+    with_line("libdevice-elsewhere", BOTH, "x = tl.math.libdevice.tanh(x)"),
     with_line("no-power", BOTH, "x = x ** 2"),
     with_line("operator-of-integers", BOTH, "x = x // 2"),
     kernel("dot-of-small-tiles", "compile", "a = tl.zeros((4, 4), tl.float32)", "b = tl.dot(a, a)", *GOOD),
@@ -238,6 +256,7 @@ CUDA = [
     ),
     ("template-in-extern-c", f'{CUDA_HEAD}extern "C" {{ template <typename T> __global__ void q(const T* x) {{}} }}\n'),
     ("brace-missing", body("if (i < n) { y[i] = x[i];")),
+    ("brace-missing", host("if (n == 0) { return;")),
     ("extended-lambda", body("auto f = [] __device__ (float v) { return v; }; y[i] = f(x[i]);")),
     (
         "type-missing",
