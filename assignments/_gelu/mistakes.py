@@ -66,6 +66,11 @@ FORMS: list[tuple[str, str, Form]] = [
         "the erf form in place of the tanh form",
         lambda x: 0.5 * x * (1 + torch.erf(x / math.sqrt(2))),
     ),
+    (
+        "as ½ x (1 + erf(x))",
+        "the erf form in place of the tanh form, and without the division of x by √2",
+        lambda x: 0.5 * x * (1 + torch.erf(x)),
+    ),
     ("as x σ(1.702 x)", "another approximation than the tanh form", lambda x: x * torch.sigmoid(1.702 * x)),
     ("as x σ(x)", "SiLU in place of GeLU", lambda x: x * torch.sigmoid(x)),
     (
@@ -133,7 +138,7 @@ FORMS: list[tuple[str, str, Form]] = [
         lambda x: gelu(gelu(x)),
     ),
     ("as ½ x (1 + tanh|u|)", "a sign that is lost: tanh(−u) = −tanh(u)", _of_argument(lambda x: _argument(x).abs())),
-    ("as relu(x)", "tanh cut off too early", lambda x: x.clamp(min=0)),
+    ("as relu(x)", "ReLU in place of GeLU, or tanh cut off too early", lambda x: x.clamp(min=0)),
     *(
         (f"with {wrong} in place of 0.044715", NOT_THE_HANDOUTS, _tanh_form(cubic=wrong))
         for wrong in (0.044175, 0.047715, 0.04715, 0.0447, 0.044, 0.45, 0.44715, 0.0044715)

@@ -25,10 +25,14 @@ SLOW_IN_PYTHON = (
     "right code can take this long on a CPU, and a moment on a GPU; tl.max, tl.sum and tl.cumsum are quick in both"
 )
 BEYOND = "consistent with a store or load beyond the end of a tensor, as when a mask is missing"
+# What the library of C++ prints before it aborts a program that does not catch an exception.
+THROWN = re.compile(
+    r"^terminate called after throwing an instance of '([^'\n]{1,200})'(?:\n  what\(\):  ([^\n]{1,500}))?", re.MULTILINE
+)
 SIGNALS = {
     "SIGSEGV": f"segmentation fault (SIGSEGV): {BEYOND}",
-    "SIGABRT": "aborted (SIGABRT): by abort(), as an error check of the file's own may call it, by an exception that nothing catches, "
-    "or by the allocator, whose memory was overwritten, as by a store beyond the end of a tensor",
+    "SIGABRT": "aborted (SIGABRT): by abort(), as an error check of the file's own may call it, or by the allocator, whose memory was "
+    "overwritten, as by a store beyond the end of a tensor",
     "SIGBUS": f"bus error (SIGBUS): {BEYOND}",
     "SIGKILL": "killed (SIGKILL), as the system does when memory runs out",
 }
@@ -68,8 +72,11 @@ def ended(code: int | None, in_bubblewrap: bool, log: Log, folder: Path | None) 
     if code >= 0:
         return ContenderFault("crashed", f"ended the process with exit code {code} instead of returning")
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-    place = student_frames(log.text(), folder)
-    return ContenderFault("crashed", f"the process ended: {SIGNALS.get(name, name)}", place)
+    text = log.text()
+    why = SIGNALS.get(name, name)
+    if name == "SIGABRT" and (thrown := THROWN.search(text)):
+        why = "an exception of C++ was thrown and not caught: " + ": ".join(filter(None, thrown.groups()))
+    return ContenderFault("crashed", f"the process ended: {why}", student_frames(text, folder))
 
 
 def student_frames(text: str, folder: Path | None) -> str:

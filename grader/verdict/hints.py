@@ -75,7 +75,7 @@ HINTS = {
         "this function of triton.language takes fewer arguments: tl.arange(start, end), for one, has no step",
     ),
     "argument-twice": Hint(
-        r"got multiple values for (keyword )?argument",
+        r"got multiple values for (keyword )?argument|^ValueError: Conflicting meta-parameters",
         "the kernel gets this argument twice: by its place and by its name, or from the launch and from a configuration of triton.autotune",
     ),
     "launch-returns-nothing": Hint(
@@ -248,7 +248,7 @@ HINTS = {
         "an argument that is 1, a size or a stride, is a plain number in a kernel: tl.cast(n, tl.int64) takes both",
     ),
     "shape-of-a-pointer": Hint(
-        r"list index out of range|'int' object is not callable|tuple index out of range",
+        r"(InterpreterError|CompilationError)\b.*(list index out of range|'int' object is not callable|tuple index out of range)",
         "a pointer does not know its tensor's shape: pass x.shape[0], x.stride(0) and x.numel() as arguments of the kernel",
         r"\.(shape|numel|stride|size|dim)\b",
     ),
@@ -335,10 +335,14 @@ HINTS = {
         r"__global__ function call must be configured",
         "a kernel is launched with kernel<<<blocks, threads, 0, stream>>>(...) and not called",
     ),
+    "global-missing": Hint(
+        r"a host function call cannot be configured",
+        "only a kernel is launched: write __global__ void before the function's name",
+    ),
     "launch-brackets": Hint(
-        r"must have integral|expected a .>>>|<<< without its >>>",
+        r"must have integral|expected a .>>>|<<< without its >>>|invalid operands of types .void ?\(.* to binary .operator<<",
         "a launch has three of each bracket: kernel<<<blocks, threads, 0, stream>>>(...)",
-        r"^$|<<<",
+        r"^$|<<<|\w<<.*>>\(|binary .operator>>",
     ),
     "arguments-in-number": Hint(
         r"too (few|many) arguments",

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.grading
 
 # What g++ takes for right: only nvcc knows what is wrong with it, or the CPU's CUDA says so itself.
 NVCC_ALONE = {
+    "global-missing",
     "host-function",
     "kernel-returns",
     "kernel-is-a-member",
@@ -124,9 +125,15 @@ def test_words_of_the_grader_get_no_hint() -> None:
         "wrote 3 elements past the end of y, from 0 past it: consistent with a missing mask or bounds check",
         "ValueError: softmax wants two dimensions",
         "y has shape (3,), expected (4,)",
+        "the process ended: an exception of C++ was thrown and not caught: std::runtime_error: empty",
         "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
     ):
         assert hint_for(words, '  File "softmax.py", line 7, in softmax\n    y = helper(x)\n') == ""
+
+
+def test_the_shape_of_a_tensor_is_no_pointers() -> None:
+    place = '  File "softmax.py", line 7, in softmax\n    n = x.shape[0] * x.shape[1]\n'
+    assert hint_for("IndexError: tuple index out of range", place) == ""
 
 
 def test_a_failed_case_shows_its_hint_below_the_error(tmp_path: Path) -> None:

@@ -475,7 +475,20 @@ def test_an_abort_may_be_the_files_own(bubblewrap: bool) -> None:
     code = 128 + signal.SIGABRT if bubblewrap else -signal.SIGABRT
     fault = last_words.ended(code, bubblewrap, logged(b"CUDA error: invalid configuration argument\n"), Path("/s"))
     assert (fault.outcome, fault.traceback) == ("crashed", "")
-    assert re.search(r"SIGABRT.*by abort\(\), as an error check .* an exception that nothing catches", fault.message)
+    assert re.search(r"SIGABRT.*by abort\(\), as an error check .* or by the allocator", fault.message)
+
+
+def test_an_exception_of_cpp_is_told_in_place_of_overwritten_memory() -> None:
+    for said, words in (
+        (
+            b"terminate called after throwing an instance of 'std::runtime_error'\n  what():  empty\n",
+            ": std::runtime_error: empty",
+        ),
+        (b"terminate called after throwing an instance of 'int'\nFatal Python error: Aborted\n", ": int"),
+    ):
+        fault = last_words.ended(-signal.SIGABRT, False, logged(said), Path("/s"))
+        assert fault.message == f"the process ended: an exception of C++ was thrown and not caught{words}"
+    assert "overwritten" in last_words.ended(-signal.SIGABRT, False, logged(b""), Path("/s")).message
 
 
 def test_last_words_are_waited_for_until_they_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:

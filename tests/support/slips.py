@@ -66,6 +66,7 @@ def with_launch(hint: str, how: str, launch: str, above: str = "@triton.jit") ->
 
 AUTOTUNE = "@triton.autotune(configs=[triton.Config({'BLOCK': 64})], key=['n'])"
 EVEN = "@triton.heuristics({'EVEN': lambda args: args['n'] % args['BLOCK'] == 0})"
+TWO_CONFIGURATIONS = AUTOTUNE.replace("configs=[", "configs=[triton.Config({'BLOCK': 32}), ")
 BLOCK_POINTER = "p = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))"
 TRITON = [
     with_launch("grid-forgotten", BOTH, "twice(x, y, x.numel(), BLOCK=64)"),
@@ -84,6 +85,7 @@ TRITON = [
     with_launch("argument-of-launch-missing", "cpu", "twice[(1,)](x, y, x.numel())"),
     with_launch("argument-of-launch-missing", "cpu", "twice[(1,)](x, y, BLOCK=64)"),
     with_launch("argument-twice", "cpu", "twice[(1,)](x, y, x.numel(), 64, BLOCK=64)"),
+    with_launch("argument-twice", "cpu", LAUNCH, above=f"{TWO_CONFIGURATIONS}\n@triton.jit"),
     with_launch("argument-twice", BOTH, LAUNCH, above=f"{AUTOTUNE}\n@triton.jit"),
     with_launch("launch-returns-nothing", BOTH, "y = twice[(1,)](x, y, x.numel(), BLOCK=64) + 1"),
     Slip("input-asked-for", BOTH, f"{HEAD}\ndef double(x):\n    raise EOFError('EOF when reading a line')\n"),
@@ -224,6 +226,8 @@ CUDA = [
     ("const-cast-away", body("float4 v = reinterpret_cast<float4*>(x)[i]; y[i] = v.x;")),
     ("stream-in-third-place", host("k<<<1, 32, stream>>>(x, y, n);")),
     ("launch-forgotten", host("k(x, y, n);")),
+    ("global-missing", host("q<<<1, 32, 0, stream>>>(x, y, n);", "void q(const float* x, float* y, int64_t n) {}\n")),
+    ("launch-brackets", host("k<<1, 32, 0, stream>>(x, y, n);")),
     ("launch-brackets", host("k<<<1, 32, 0, stream>>(x, y, n);")),
     ("arguments-in-number", host("k<<<1, 32, 0, stream>>>(x, y);")),
     ("arguments-in-number", body("y[i] = fmaxf(x[i]);")),
