@@ -32,6 +32,10 @@ static PyModuleDef module = {PyModuleDef_HEAD_INIT, "%(name)s"};
 PyMODINIT_FUNC PyInit_%(name)s() { return PyModule_Create(&module); }
 """
 HOST = """
+#include <ATen/ceil_div.h>
+#include <c10/util/Load.h>
+#define C10_LAUNCH_BOUNDS_1(most)
+#define C10_WARP_SIZE 32
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -47,6 +51,7 @@ struct Stream { void* stream() const { return nullptr; } };
 inline Stream getCurrentCUDAStream(int = 0) { return {}; }
 struct OptionalCUDAGuard { OptionalCUDAGuard(std::optional<c10::Device>) {} };
 }
+namespace c10::cuda::compat { using std::tanh; }
 namespace at::cuda { using namespace c10::cuda; }
 """
 
@@ -157,7 +162,8 @@ def test_the_narrow_headers_have_what_the_corpus_uses(tmp_path: Path, binds: boo
     for (form, name), text in texts.items():
         if ("TORCH_NARROW_BINDS" in text) == binds:
             body = re.sub(r"#(include|line|define TORCH_NARROW).*|<<<[^;]*?>>>", "", text)
-            unit += body.replace("TORCH_EXTENSION_NAME", form).replace("gelu", f"gelu_{form}_{name[:4]}")
+            body = body.replace("TORCH_EXTENSION_NAME", form).replace("gelu", f"gelu_{form}_{name[:4]}")
+            unit += body.replace("kThreads", f"kThreads_{form}")
     (tmp_path / "unit.cpp").write_text(unit)
     include = [f"-isystem{one}" for one in cpp_extension.include_paths()]
     command = [COMPILER, "-std=c++20", "-fsyntax-only", *include, *PYTHON, "unit.cpp"]

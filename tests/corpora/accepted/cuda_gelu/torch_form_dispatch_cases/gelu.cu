@@ -1,5 +1,7 @@
+#include <ATen/ceil_div.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAMathCompat.h>
+#include <c10/util/Load.h>
 #include <torch/extension.h>
 
 #define DISPATCH(type, name, ...)                                      \
