@@ -322,6 +322,16 @@ _add(
     rtol=1e-5,
 )
 _add(
+    "atomic exchange",
+    "y = tl.atomic_xchg(b_ptr + tl.arange(0, N), a) + 2 * tl.load(b_ptr + tl.arange(0, N))",
+    "b + 2 * a",
+)
+_add(
+    "atomic exchange of one under a mask",
+    "i = tl.arange(0, N)\n    old = tl.atomic_xchg(b_ptr + i, 3.0, mask=i == 0)\n    y = tl.where(i == 0, old, tl.load(b_ptr + i))",
+    "b.clone()",
+)
+_add(
     "atomic maximum",
     "tl.atomic_max(b_ptr + tl.arange(0, N), a)\n    y = tl.load(b_ptr + tl.arange(0, N))",
     "torch.maximum(a, b)",
