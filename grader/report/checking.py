@@ -153,7 +153,7 @@ class CheckView(LiveView):
             for block in hints(one):
                 self._console.print(block)
             if one.kernels:
-                self._console.print(kernels(one.kernels))
+                self._console.print(kernels(one.kernels, file=one.file))
             for block in printed(one, one.file):
                 self._console.print(block)
         for note in report.submission.notes:

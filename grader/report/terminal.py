@@ -244,13 +244,14 @@ def _gpu_time(case: CaseResult) -> RenderableType:
     return plain("; ".join([line, *others[:MAX_OTHERS]]) + more, "dim")
 
 
-def kernels(found: Sequence[KernelResources], told: Collection[str] = ()) -> RenderableType:
-    """Compilers' findings: a line for each CUDA kernel, a table by architecture for Triton kernels.
+def kernels(found: Sequence[KernelResources], told: Collection[str] = (), file: str = "") -> RenderableType:
+    """Compilers' findings: a line for each CUDA kernel, with its file where that is given, a table by architecture for Triton kernels.
 
     A problem that one of the messages `told` contains is not repeated.
     """
+    of = f"{file}, " if file else ""
     blocks: list[RenderableType] = [
-        plain(f"{one.name}: {_taken(one)} ({one.arch})", "dim") for one in found if not one.case
+        plain(f"{of}{one.name}: {_taken(one)} ({one.arch})", "dim") for one in found if not one.case
     ]
     if compiled := [one for one in found if one.case]:
         blocks.append(_by_architecture(compiled))

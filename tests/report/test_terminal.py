@@ -411,6 +411,14 @@ def test_prints_of_a_right_file_are_to_be_taken_out(outcome: str) -> None:
     assert ("take them out before you hand in" in text) == (outcome == "passed")
 
 
+def test_a_check_says_whose_kernel_has_these_registers() -> None:
+    report = make_report(make_part(make_case()))
+    kernel = KernelResources(name="row_kernel", arch="sm_90", registers=28)
+    (one,) = report.assignments
+    report = report.model_copy(update={"assignments": (one.model_copy(update={"kernels": (kernel,)}),)})
+    assert "softmax.py, row_kernel: 28 registers, no spills (sm_90)" in lines(checked(make_case(), report))
+
+
 @pytest.mark.parametrize(("file", "triton"), [("softmax.py", True), ("softmax.cu", False)])
 def test_a_check_shows_hints_and_what_it_leaves_open(file: str, triton: bool) -> None:
     far = make_case("far", "skipped", message="needs a GPU: rows so far apart that their offsets need 64 bits")
