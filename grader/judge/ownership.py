@@ -17,6 +17,7 @@ from grader.verdict.gpu_time import decoy, gpu_time, without_own
 from grader.verdict.policy import foreign_operators
 
 NOT_YOURS = "the work has to be done by your own kernel"
+TRIED_OUT = f'{NOT_YOURS}, and what tries it out stands below `if __name__ == "__main__":`'
 READING_LIMITS = f"{CPU_LIMIT_S} s of a processor and {MEMORY_LIMIT_BYTES >> 30} GiB are what there is"
 
 
@@ -49,7 +50,8 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
     )
     if uses.count == sum(one.absent for one in uses.findings):
         return ContenderFault("failed", f"{first.file}, line {first.line}: {first.words}{more}", told)
-    return ContenderFault("forbidden", f"{first.file}, line {first.line}: {first.words}{more}; {NOT_YOURS}", told)
+    why = TRIED_OUT if first.tried_out else NOT_YOURS
+    return ContenderFault("forbidden", f"{first.file}, line {first.line}: {first.words}{more}; {why}", told)
 
 
 def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:

@@ -120,12 +120,14 @@ class ForbiddenUse:
     """A forbidden use, with its file and line in the submission. words: as "uses torch.relu".
 
     absent: an import of a missing module, which is a mistake rather than a forbidden use.
+    tried_out: a call outside of all functions, as of whoever tries out a kernel where the file is imported.
     """
 
     file: str
     line: int
     words: str
     absent: bool = False
+    tried_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -252,8 +254,10 @@ class _Rules:
 
     def check(self, runs: Running) -> Iterator[ForbiddenUse]:
         for statement in runs.module.body:
+            defines = isinstance(statement, Function | ast.ClassDef | ast.Import | ast.ImportFrom)
+            calls = not defines and any(isinstance(one, ast.Call) for one in ast.walk(statement))
             for node, words in self._look(runs, statement):
-                yield ForbiddenUse(runs.module.file, getattr(node, "lineno", 1), words, words.endswith(NOWHERE))
+                yield ForbiddenUse(runs.module.file, getattr(node, "lineno", 1), words, words.endswith(NOWHERE), calls)
 
     def _look(
         self, runs: Running, node: ast.AST, kernel: bool = False, own: frozenset[str] = frozenset()

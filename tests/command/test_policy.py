@@ -67,6 +67,11 @@ SOURCES = {
         "forbidden",
         "by_name.py, line 3: uses torch.add; the work has to be done by your own kernel",
     ),
+    "tried_out": (
+        "import torch\ndef double(x):\n    return by_hand(x)\nx = torch.ones(3)\nprint(double(x) - torch.add(x, x))\n",
+        "forbidden",
+        "tried_out.py, line 5: uses torch.add; the work has to be done by your own kernel, and what tries it out stands below `if __name__",
+    ),
     "by_operator": (
         "def double(x):\n    y = x.clone()\n    return y + x\n",
         "forbidden",
