@@ -26,14 +26,12 @@ class Log:
     """A process's output in sections. Keeps the beginning of each section, the end of the whole, and the total
     length.
 
-    A thread empties the pipe, so that the process never waits. On a busy machine the thread may be late: whoever marks a section or
-    asks for the text reads what is in the pipe first.
+    A thread empties the pipe, so that the process never waits. On a busy machine the thread may be late, so every method reads
+    what is in the pipe first.
     """
 
     def __init__(self, stream: int) -> None:
-        """Args:
-        stream: the read end of a pipe, which the log closes.
-        """
+        """Begin to read. `stream` is the read end of a pipe, which the log closes."""
         os.set_blocking(stream, False)
         self._stream = stream
         self._sections = [_Section("", 0)]
@@ -75,6 +73,7 @@ class Log:
 
     @property
     def total_bytes(self) -> int:
+        """The length of the output so far, kept or not."""
         with self._lock:
             self._read()
             return self._total_bytes

@@ -289,7 +289,7 @@ class CaseProfile(Record):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was found out about the case, but why not."""
+        """Whether the case has no numbers, only `unknown`."""
         return not (self.launches or self.operators or self.ran or self.counters or self.compiled or self.timed)
 
 

@@ -64,7 +64,7 @@ class ProfileProgress(LiveView):
 
 
 def print_profile(profile: Profile, console: Console) -> None:
-    """Print a screen for each case, and a line for all that have no profile for one reason, as an absent file."""
+    """Print a screen for each case, and for cases without numbers their names once for each reason, as an absent file."""
     for case in profile.cases:
         if not case.is_empty:
             console.print(case_view(case))

@@ -43,8 +43,10 @@ def scaled(counted: Counts, factor: float, *names: str) -> Counts:
 
 
 def as_shared(launch: TracedLaunch) -> TracedLaunch:
-    """The launch as if all blocks had run, where they take their work from a counter in memory: the first that runs may do that
-    of all. How much it did is told by how much was written of the call's largest tensor without atomics.
+    """The launch as if all its blocks had run, if blocks take their work from a counter in memory; otherwise the launch itself.
+
+    On a CPU blocks run one after another, so the first block takes work that on a GPU others do. Its share of the whole is the
+    written share of the call's largest tensor, of those that no atomic writes.
     """
     atomic = {one.tensor for one in launch.accesses if one.atomic and one.space == "global"}
     written = [one for one in launch.tensors if one.is_of_call and one.written_once_bytes and one.name not in atomic]

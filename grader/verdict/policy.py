@@ -120,7 +120,7 @@ class ForbiddenUse:
     """A forbidden use, with its file and line in the submission. words: as "uses torch.relu".
 
     absent: an import of a missing module, which is a mistake rather than a forbidden use.
-    tried_out: a call outside of all functions, as of whoever tries out a kernel where the file is imported.
+    tried_out: a use in a statement outside of all functions that calls something, as a test of a kernel that runs at import.
     """
 
     file: str

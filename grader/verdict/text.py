@@ -61,7 +61,7 @@ def _of_any(source: bytes) -> str:
         return ""
     wide = source.count(b"\0") > len(source) // 4
     what = "the file looks as if it were saved as UTF-16" if wide else "there is a NUL byte, which no text has"
-    return f"line {_line(source, at)}: {what}: {SAVE}"
+    return f"line {_line_of_byte(source, at)}: {what}: {SAVE}"
 
 
 def _of_python(source: bytes) -> str:
@@ -79,8 +79,8 @@ def _of_python(source: bytes) -> str:
     if found := INVALID.search(why.msg):
         return f"line {why.lineno}: {_character(chr(int(found['code'], 16)))}"
     text = decoded(source)
-    first = _line_of(text, len(text) - len(text.lstrip()))
-    is_of_it = why.lineno in (first, *(_line_of(text, one.start()) for one in FENCE.finditer(text)))
+    first = _line(text, len(text) - len(text.lstrip()))
+    is_of_it = why.lineno in (first, *(_line(text, one.start()) for one in FENCE.finditer(text)))
     return _left_over(text, fences=is_of_it)
 
 
@@ -88,11 +88,11 @@ def _left_over(text: str, fences: bool = True) -> str:
     """The line of git or, with `fences`, of Markdown that was left in a program, with the mend; "" if there is none."""
     if found := MERGE.search(text):
         return (
-            f"line {_line_of(text, found.start())}: a mark of git's, of a merge with a conflict: keep one of the two versions, and "
+            f"line {_line(text, found.start())}: a mark of git's, of a merge with a conflict: keep one of the two versions, and "
             "delete the lines that begin with <<<<<<<, ======= and >>>>>>>"
         )
     if fences and (found := FENCE.search(text)):
-        where = f"line {_line_of(text, found.start())}"
+        where = f"line {_line(text, found.start())}"
         return f"{where}: ``` is Markdown's, as in a chat: keep the lines of code alone, without those around them"
     return ""
 
@@ -106,7 +106,7 @@ def _of_encoding(source: bytes) -> str:
     except UnicodeDecodeError as error:
         what = "UTF-8" if declared is None else f"{declared}, the encoding that a comment at the top names"
         mend = SAVE if declared is None else f"{SAVE}, and take that comment out"
-        return f"line {_line(source, error.start)}: the byte 0x{source[error.start]:02X} is not {what}: {mend}"
+        return f"line {_line_of_byte(source, error.start)}: the byte 0x{source[error.start]:02X} is not {what}: {mend}"
     except (SyntaxError, LookupError, UnicodeError):
         return f"line {line}: the comment names the encoding {name}, in which Python cannot read the file: {SAVE}, and take that out"
     return ""
@@ -123,12 +123,12 @@ def _declared(source: bytes) -> tuple[int, str | None]:
     return 1, None
 
 
-def _line(source: bytes, at: int) -> int:
-    return len(re.findall(rb"\r\n|\r|\n", source[:at])) + 1
-
-
-def _line_of(text: str, at: int) -> int:
+def _line(text: str, at: int) -> int:
     return len(lines(text[:at]))
+
+
+def _line_of_byte(source: bytes, at: int) -> int:
+    return _line(source.decode("latin-1"), at)
 
 
 def _character(character: str) -> str:
@@ -155,4 +155,4 @@ def stray_character(file: str, code: str) -> str:
     characters = "".join(characters for _, characters in STANDS_FOR.values()) + "\u00a0\u200b\u2028\ufeff"
     if (found := re.search(f"[{re.escape(characters)}]", code)) is None:
         return ""
-    return f"{file}, line {code.count(chr(10), 0, found.start()) + 1}: {_character(found.group())}"
+    return f"{file}, line {_line(code, found.start())}: {_character(found.group())}"
