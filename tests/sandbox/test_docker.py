@@ -7,8 +7,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +16,12 @@ import pytest
 
 from grader.sandbox import engine
 from grader.sandbox.docker import STOP_LIMIT_S
-from tests.conftest import IMPORTS, ROOT, Course, Running, StartRun
+from tests.conftest import Course, Running, StartRun
 from tests.support import containers
 
 pytestmark = [pytest.mark.grading, pytest.mark.docker]
 
 HANGS = "import pathlib, time\npathlib.Path('student-runs').touch()\ndef double(x):\n    time.sleep(600)\n"
-BY_HAND = os.environ | {"PYTHONPATH": IMPORTS}  # the daemon's own address, before any test changes it
 RIGHT = "def double(x):\n    return x * 2\n"
 
 
@@ -70,11 +67,6 @@ def start(course: Course, start_run: StartRun, tmp_path: Path) -> Start:
         return running
 
     return start
-
-
-def clean_up() -> str:
-    command = [sys.executable, "-m", "grader", "cleanup"]
-    return subprocess.run(command, capture_output=True, text=True, env=BY_HAND, cwd=ROOT, check=True).stdout
 
 
 def test_the_container_is_as_closed_as_it_can_be(start: Start) -> None:
@@ -309,9 +301,7 @@ def test_a_daemon_that_goes_away_in_the_middle_is_an_infra_error(start: Start, p
     ran = running.finish(limit_s=60)
     assert (ran.code, ran.report) == (3, None)
     assert "no Docker daemon answers" in ran.errors or "connection" in ran.errors
-    # Nobody could remove the container, but its judge has lost whoever asked, and has ended by itself.
-    containers.client().api.wait(name, timeout=30)
-    assert f"removed container {name}" in clean_up()
+    containers.remove_left(name)
 
 
 def test_a_daemon_that_says_nothing_more_is_not_waited_for_long(start: Start, proxy: Proxy) -> None:
@@ -323,12 +313,12 @@ def test_a_daemon_that_says_nothing_more_is_not_waited_for_long(start: Start, pr
     assert (ran.code, ran.report) == (3, None)
     assert "does not answer; restart it" in ran.errors
     assert "`grader cleanup` then removes the container" in ran.errors
-    containers.client().api.wait(name, timeout=30)
-    clean_up()
+    containers.remove_left(name)
 
 
 def test_who_interrupts_a_grading_does_not_wait_for_a_daemon_that_hangs(start: Start, proxy: Proxy) -> None:
     running = start(HANGS)
+    name = running.containers()[0]
     proxy.hold()
     started = time.monotonic()
     running.signal(signal.SIGINT)
@@ -336,4 +326,4 @@ def test_who_interrupts_a_grading_does_not_wait_for_a_daemon_that_hangs(start: S
     assert time.monotonic() - started < engine.TIMEOUT_S
     proxy.cut()
     assert ran.code == 130
-    clean_up()
+    containers.remove_left(name)
