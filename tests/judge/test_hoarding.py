@@ -29,7 +29,7 @@ class Gpu:
     total_gib = 140.0
 
     def __init__(self, held: float) -> None:
-        self.held, self.free, self.looks = held, 1.0, 0
+        self.held, self.free, self.looks, self.asked = held, 1.0, 0, 0
         self.sentence: Future[Exception] | None = None
         self.condemned = 0
         self.baselines = SimpleNamespace(settle=self._settle)
@@ -41,6 +41,7 @@ class Gpu:
         self.free, self.given_back_meanwhile = self.free + self.given_back_meanwhile, 0.0
 
     def free_gib(self) -> float:
+        self.asked += 1
         self.looks += self.sentence is not None
         return self.free + (self.held if self.looks > 3 else 0.0)
 
@@ -209,9 +210,8 @@ def test_nobody_is_ended_where_there_is_room_or_never_will_be(needed: float, tot
 def test_nobody_waits_for_memory_of_workers_that_there_are_not() -> None:
     gpu: Any = Gpu(held=0)
     gpu.condemn = lambda *_: 0
-    started = time.monotonic()
     assert gpu.hoarding.room_for(SOFTMAX, 70.0) == 1.0
-    assert time.monotonic() - started < 0.3
+    assert gpu.asked < 10  # it would ask twenty times a second
 
 
 @pytest.mark.parametrize(("free_gib", "free"), [(6.97, 6), (0.4, 0), (6.0, 6)])
