@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 import shutil
@@ -582,6 +583,42 @@ def test_a_launch_takes_arguments_and_names_as_a_call_does(tmp_path: Path, x: np
     assert np.array_equal(y[0], x[:4] + np.float32(1))
     assert np.array_equal(y[1], y[0] + np.float32(1))
     assert np.array_equal(y[2], x[:4] + np.float32(4))
+
+
+# Macros that stand for a part of a launch, and one launch's arguments after two heads.
+PARTS_OF_LAUNCHES = """
+#ifdef __INTELLISENSE__
+#define SHAPE(grid, block)
+#else
+#define SHAPE(grid, block) <<< grid, block >>>
+#endif
+#define ANY_SHAPE(...) <<<__VA_ARGS__>>>
+#define ON(stream, kernel, threads) kernel<<<(threads) / \\
+    4, min(4, threads), 0, stream>>>
+#define TWICE(kernel, x, y) kernel SHAPE(1, 4)(x, y), kernel ANY_SHAPE(1, 4)(y, y)
+__global__ void add_kernel(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x] + 1; }
+extern "C" void f(const float* x, float* y, int n, int) {
+    add_kernel SHAPE((n + 7) / 8,
+                     dim3(4, 1))(x, y);
+    add_kernel ANY_SHAPE(1, dim3(4, 1), 0, NULL)(y, y + 4);
+    if (cudaError failed = cudaGetLastError()) return;
+    ON(nullptr, add_kernel, 4)(y + 4, y + 8);
+    TWICE(add_kernel, y + 8, y + 12);
+#ifdef __CUDACC__
+    add_kernel<<<1, 4>>>
+#else
+    missing_kernel<<<1, 4>>>
+#endif
+        (y + 12, y + 16);
+}
+"""
+
+
+def test_a_part_of_a_launch_may_be_a_macro_or_a_branch_of_the_preprocessor(tmp_path: Path, x: np.ndarray) -> None:
+    y = clean(library := build(tmp_path, PARTS_OF_LAUNCHES), call(library, "f", x, 20, 4)).reshape(5, 4)
+    for before, after in itertools.pairwise([x[:4], *y[:3], y[3] - 1, y[4] - 1]):
+        assert np.array_equal(after, before + np.float32(1))
+    assert rewrite(PARTS_OF_LAUNCHES).count("\n") == PARTS_OF_LAUNCHES.count("\n")
 
 
 # Each kernel adds its number to x[i], by way of shared memory.
@@ -1387,6 +1424,22 @@ def test_a_kernel_that_cudaLaunchKernel_cannot_know_is_unsupported(tmp_path: Pat
 
 
 BOUNDS = """
+#define AT_MOST(threads) __launch_bounds__(threads)
+#define KERNEL __global__ void __launch_bounds__(96)
+#define MADE(name) __global__ void __launch_bounds__(32) name(float* y) { y[threadIdx.x] = 1; }
+#ifdef __CUDACC__
+#define EITHER __launch_bounds__(1024)
+#else
+#define EITHER __launch_bounds__(1)
+#endif
+__global__ void AT_MOST(64) by_macro(float* y) { y[threadIdx.x] = 1; }
+KERNEL by_word(float* y) { y[threadIdx.x] = 1; }
+MADE(by_maker)
+__global__ void EITHER by_branch(float* y) { if (threadIdx.x < 16) y[threadIdx.x] = 1; }
+extern "C" void exceeds_by_macro(const float*, float* y, int n, int) { by_macro<<<1, 65>>>(y); }
+extern "C" void exceeds_by_word(const float*, float* y, int n, int) { by_word<<<1, 97>>>(y); }
+extern "C" void exceeds_by_maker(const float*, float* y, int n, int) { by_maker<<<1, 33>>>(y); }
+extern "C" void fits_a_branch(const float*, float* y, int n, int) { by_branch<<<1, 32>>>(y); }
 template <int MOST> __global__ void __launch_bounds__(MOST, 2) bounded(float* y, int n);
 template <int MOST> __global__ void __launch_bounds__(MOST, 2) bounded(float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = 1; }
 __launch_bounds__(4 * 32)
@@ -1408,13 +1461,17 @@ def test_a_block_that_is_larger_than_the_launch_bounds_is_refused(tmp_path: Path
     library = build(tmp_path, BOUNDS)
     assert clean(library, call(library, "fits", x, 16, 16)).tolist() == [1.0] * 16
     for name, words in {
-        "exceeds": "line 8 launches bounded<64> with 65 threads in a block; its __launch_bounds__ allow 64",
-        "exceeds_other": "line 10 launches other with 129 threads in a block; its __launch_bounds__ allow 128",
+        "exceeds": "line 24 launches bounded<64> with 65 threads in a block; its __launch_bounds__ allow 64",
+        "exceeds_other": "line 26 launches other with 129 threads in a block; its __launch_bounds__ allow 128",
+        "exceeds_by_macro": "line 14 launches by_macro with 65 threads in a block; its __launch_bounds__ allow 64",
+        "exceeds_by_word": "line 15 launches by_word with 97 threads in a block; its __launch_bounds__ allow 96",
+        "exceeds_by_maker": "line 16 launches by_maker with 33 threads in a block; its __launch_bounds__ allow 32",
     }.items():
         y = call(library, name, x, 16, 16)
         assert (library.fault(), library.launches(), y.tolist()) == (None, 0, [7.0] * 16)
         assert library.launch_fault() == f"cudaErrorInvalidValue: {words}"
     clean(library, call(library, "fits", x, 16, 16))
+    clean(library, call(library, "fits_a_branch", x, 16, 16))
     clean(library, call(library, "as_told", x, 16, 16))  # bounds are not counted in what the host is told
 
 

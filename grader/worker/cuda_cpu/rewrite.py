@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,15 +30,11 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-MACRO = re.compile(r"\s*#\s*define\s+\w+(?:\([^)]*\))?")
+MACRO = re.compile(r"\s*#\s*define\s+(?P<name>\w+)(?:\((?P<parameters>[^)]*)\))?")
 ASM = ("asm", "__asm__", "__asm")
 DEAD = re.compile(r"\s*#\s*if\s+(?:0|false)\s*(?://.*|/\*.*)?$", re.DOTALL)
 BRANCH = re.compile(r"\s*#\s*(if|elif|else|endif)")
-# A macro that stands for __shared__, alone or with other words that begin a declaration.
-QUALIFIER = re.compile(
-    r"\s*#\s*define\s+(\w+)\s+((?:(?:extern|static|volatile)\s+)*__shared__)\s*(?://.*|/\*.*)?$", re.DOTALL
-)
-NEEDED = re.compile(r"<<<|__shared__|cudaLaunchKernel|\basm\b|\b__asm")
+NEEDED = re.compile(r"<<<|__shared__|LAUNCH_BOUNDS|cudaLaunchKernel|\basm\b|\b__asm", re.IGNORECASE)
 INCLUDE = re.compile(r'\s*#\s*include\s*"([^"\n]+)"')
 BOUNDS = ("__launch_bounds__", "C10_LAUNCH_BOUNDS_1", "C10_LAUNCH_BOUNDS_2")
 ATTRIBUTES = ("alignas", "__align__", "__attribute__")
@@ -94,33 +91,70 @@ def _without_dead_branches(tokens: list[Token]) -> list[Token]:
 
 def rewrite(source: str) -> str:
     """The rewritten source. Raises RewriteError."""
-    tokens = _qualifiers_expanded(tokenize(source))
+    tokens = tokenize(source)
+    parts = _parts(tokens)
     for token in tokens:
-        if token.kind == "directive" and (found := MACRO.match(token.text)) and NEEDED.search(token.text, found.end()):
-            token.text = found.group() + _macro_body(token.text[found.end() :], token.line)
+        found = MACRO.match(token.text) if token.kind == "directive" else None
+        body = token.text[found.end() :] if found and found["name"] not in parts else ""
+        if found and (NEEDED.search(body) or any(name in body for name in parts)):
+            token.text = found.group() + _macro_body(body, token.line, parts)
+    tokens = _with_parts(tokens, parts)
     _rewrite(tokens)
     return "".join(token.text for token in tokens)
 
 
-def _qualifiers_expanded(tokens: list[Token]) -> list[Token]:
-    """Put the words of a macro that stands for __shared__ where its name is used."""
-    macros = dict[str, str]()
+@dataclass(frozen=True)
+class PartMacro:
+    """A macro that stands for a part of a declaration or launch, as `__shared__` or `<<<grid, block>>>`: rewritten where it is used."""
+
+    parameters: list[str] | None  # None: a macro without brackets
+    body: list[Token]
+
+
+def _parts(tokens: list[Token]) -> dict[str, PartMacro]:
+    """Such macros by their names; not those that are defined in more than one way, but for an empty one."""
+    parts, ways = dict[str, PartMacro](), Counter[str]()
     for token in tokens:
-        if token.kind == "directive" and (found := QUALIFIER.match(token.text)):
-            macros[found[1]] = found[2]
-    expanded = list[Token]()
-    for token in tokens:
-        if token.kind == "name" and token.text in macros:
-            expanded += [Token(one.kind, one.text, token.line) for one in tokenize(macros[token.text])]
-        elif token.kind != "directive" or not QUALIFIER.match(token.text):
+        found = MACRO.match(token.text) if token.kind == "directive" else None
+        if found is None:
+            continue
+        body = [one for one in tokenize(token.text[found.end() :]) if not one.blank or one.kind == "space"]
+        words = [one.text for one in body if not one.blank]
+        ways[found["name"]] += bool(words)
+        declares = any(word == "__shared__" or word in BOUNDS for word in words) and not {"{", ";", "[", "#"} & {*words}
+        if declares or words[:1] == ["<<<"] or words[-1:] == [">>>"]:
+            names = found["parameters"]
+            parts[found["name"]] = PartMacro(None if names is None else re.findall(r"\w+|\.\.\.", names), body)
+    return {name: part for name, part in parts.items() if ways[name] == 1}
+
+
+def _with_parts(tokens: list[Token], parts: dict[str, PartMacro]) -> list[Token]:
+    """The tokens with the body of such a macro in place of each use."""
+    expanded, end = list[Token](), -1
+    for index, token in enumerate(tokens):
+        part = parts.get(token.text)
+        opening = _next(tokens, index) if part and part.parameters is not None else None
+        if index <= end:
+            continue
+        if part is None or (part.parameters is not None and (opening is None or tokens[opening].text != "(")):
             expanded.append(token)
+            continue
+        given = dict[str, list[Token]]()
+        if opening is not None:
+            end = _closing_of(tokens, opening)
+            for name, piece in zip(part.parameters or [], _split(tokens, opening + 1, end), strict=False):
+                last = end if name == "..." else piece[-1] + 1
+                given[name.replace("...", "__VA_ARGS__")] = tokens[piece[0] : last]
+        for one in (two for name in part.body for two in given.get(name.text, [name])):
+            expanded.append(Token(one.kind, one.text.replace("\\\n", " "), token.line))
     return expanded
 
 
-def _macro_body(source: str, line: int) -> str:
+def _macro_body(source: str, line: int, parts: dict[str, PartMacro]) -> str:
     tokens = tokenize(source)
     for token in tokens:
         token.line += line - 1
+    tokens = _with_parts(tokens, parts)
     tokens.append(Token("other", ";", line))  # a declaration may have its own where the macro is used
     _rewrite(tokens)
     if tokens[-1].text == ";":
@@ -240,7 +274,8 @@ def _launch(tokens: list[Token], opening: int) -> int:
     closing = _matching(tokens, opening, ">>>")
     line = tokens[opening].line
     call = _next(tokens, closing)
-    if call is None or tokens[call].text != "(":
+    branches = any(token.kind == "directive" for token in tokens[closing:call])  # #else has another for these arguments
+    if (call is None or tokens[call].text != "(") and not branches:
         raise RewriteError(line, "after <<<...>>> the kernel's arguments in ( ) are missing")
     callee = "".join(" " if token.blank else token.text for token in tokens[start:opening]).strip()
     arguments = _split(tokens, opening + 1, closing)
@@ -257,7 +292,8 @@ def _launch(tokens: list[Token], opening: int) -> int:
     for position in range(start + 1, opening + 1):
         tokens[position].text = ""
     tokens[closing].text = ")"
-    _kernel_arguments(tokens, call, callee)
+    if call is not None and tokens[call].text == "(":
+        _kernel_arguments(tokens, call, callee)
     return closing
 
 

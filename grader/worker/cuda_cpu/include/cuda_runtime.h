@@ -99,7 +99,7 @@ struct dim3 {
     constexpr operator uint3() const { return {x, y, z}; }
 };
 
-enum cudaError_t {
+enum cudaError {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
@@ -138,6 +138,7 @@ enum cudaError_t {
     cudaErrorSystemNotReady = 802,
     cudaErrorUnknown = 999,
 };
+using cudaError_t = cudaError;
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
