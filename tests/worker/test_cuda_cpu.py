@@ -1475,6 +1475,37 @@ def test_a_block_that_is_larger_than_the_launch_bounds_is_refused(tmp_path: Path
     clean(library, call(library, "as_told", x, 16, 16))  # bounds are not counted in what the host is told
 
 
+ADDRESSES = """
+__managed__ float managed[2] = {1, 2};
+__device__ __managed__ int more = 3;
+__constant__ float constant[2] = {1, 2};
+__device__ float device[2] = {1, 2};
+static float global[2] = {1, 2};
+__global__ void k(const float* c, float* y) {
+    y[threadIdx.x] = c[0] + constant[1] + device[1] + more;
+}
+extern "C" void f(const float* x, float* y, int which, int) {
+    float local[2] = {1, 2};
+    void* asked = nullptr;
+    if (which == 4) cudaGetSymbolAddress(&asked, constant);
+    if (which == 5) cudaGetSymbolAddress(&asked, device);
+    const float* addresses[] = {local, global, constant, device, (float*)asked, (float*)asked, managed};
+    k<<<1, 4>>>(addresses[which], y);
+}
+"""
+
+
+def test_the_hosts_address_of_a_variable_is_nothing_to_a_kernel(tmp_path: Path, x: np.ndarray) -> None:
+    library = build(tmp_path, ADDRESSES)
+    for which in range(4):
+        call(library, "f", x, 4, which)
+        fault = fault_of(library)
+        words = "reads what argument 1 of its launch points to (line 8): the host's address of a variable, which no"
+        assert (fault.kind, words in fault.text) == ("host_memory", True), (which, fault.text)
+    for which in range(4, 7):
+        assert clean(library, call(library, "f", x, 4, which)).tolist() == [8] * 4
+
+
 # Words ---------------------------------------------------------------------------------------------------------------------------
 
 # name: (body of a function on the host, x and y having n = 100 elements, on line 3; kind of fault, words)

@@ -35,6 +35,9 @@
 using launch_shape::count;
 using launch_shape::triple;
 
+// Where the linker puts __managed__ variables, if there are any.
+extern char __start_cuda_cpu_managed[] __attribute__((weak, visibility("hidden"))), __stop_cuda_cpu_managed[] __attribute__((weak, visibility("hidden")));
+
 uint3 threadIdx, blockIdx, blockDim, gridDim;  // constants to the student's code: the values of the running thread
 
 namespace {
@@ -618,6 +621,20 @@ bool in_modules(uintptr_t address) {
     return false;
 }
 
+// Whether this is a variable whose address the device has: one that cudaGetSymbolAddress gave, or a __managed__ one.
+bool is_symbol(uintptr_t start, size_t bytes) {
+    for (auto& [low, high] : symbols)
+        if (start >= low && start + bytes <= high) return true;
+    return start >= uintptr_t(__start_cuda_cpu_managed) && start < uintptr_t(__stop_cuda_cpu_managed);
+}
+
+// The number of the launch's argument that is the address of a variable of the host's; 0 if there is none.
+int variable_of_the_host(uintptr_t address) {
+    for (int i = 0; i < config->argument_count; i++)
+        if (uintptr_t(config->arguments[i]) == address && !is_symbol(address, 1)) return i + 1;
+    return 0;
+}
+
 // Counts an access of a traced call, where there is memory.
 __attribute__((noinline)) void trace(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t place) {
     if (address - stack_low < STACK_BYTES || (address >= host_low && address < host_high)) return;  // local memory; the launch's own arguments
@@ -652,8 +669,12 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
         if (bytes >= 4 && !sample && !fault.is) touch_global(*r, address, bytes, write, atomic, place);
         return;
     }
-    if (address >= host_low && address < host_high) return;  // the launch's own arguments
-    if (!in_modules(address)) out_of_bounds(address, write, place);
+    if (!(address >= host_low && address < host_high) && !in_modules(address)) return out_of_bounds(address, write, place);
+    if (int argument = variable_of_the_host(address))  // and not the launch's own arguments, or a variable that the kernel names
+        give_up("host_memory", who() + (write ? " writes" : " reads") + " what argument " + std::to_string(argument) +
+                                   " of its launch points to (line {place}): the host's address of a variable, which no kernel can use. Copy the variable to memory "
+                                   "from cudaMalloc; a __device__ or __constant__ one is named in the kernel itself, or has its address from cudaGetSymbolAddress",
+                place, 0, cudaErrorIllegalAddress);
 }
 
 int add_module(dl_phdr_info* info, size_t, void* wanted) {
@@ -1076,12 +1097,6 @@ template <class Copy> bool guarded(Copy copy) {
     if (there) copy();
     sigaction(SIGSEGV, &before[0], nullptr), sigaction(SIGBUS, &before[1], nullptr);
     return there;
-}
-
-bool is_symbol(uintptr_t start, size_t bytes) {
-    for (auto& [low, high] : symbols)
-        if (start >= low && start + bytes <= high) return true;
-    return false;
 }
 
 bool on_device(const void* pointer) { return find_region(uintptr_t(pointer)) || is_symbol(uintptr_t(pointer), 1); }

@@ -27,7 +27,7 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __managed__
+#define __managed__ __attribute__((section("cuda_cpu_managed")))  // runtime.cpp knows their addresses by it
 #define __grid_constant__
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
