@@ -24,7 +24,7 @@ def advice(
         off_stream: work on another stream than the given one, as `kernel.cu:12: the launch of scale`.
     """
     hints = [
-        f"{one} does not name `{stream}`, so on a GPU it may run before its inputs are there; this is graded on the GPU"
+        f"{one} neither names `{stream}` nor waits for it, so on a GPU it may run before its inputs are there; this is graded on the GPU"
         for one in off_stream
     ]
     if places := IN_DOUBLE.findall(told):

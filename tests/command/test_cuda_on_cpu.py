@@ -85,7 +85,7 @@ def test_hints_are_for_right_kernels(tmp_path: Path, formula: str, outcome: str)
     (graded,) = judge(tmp_path, ROOT, "cuda_gelu", "cpu", stop_early=True).assignments
     assert outcome in {case.outcome for part in graded.parts for case in part.cases}
     told = [
-        "gelu.cu:13: the launch of kernel does not name `stream`, so on a GPU it may run before its inputs are there; "
+        "gelu.cu:13: the launch of kernel neither names `stream` nor waits for it, so on a GPU it may run before its inputs are there; "
         "this is graded on the GPU",
         "gelu.cu:9: computed in double precision, which is slower than float on every GPU: write 0.044715f, "
         "for without the f each is a double",

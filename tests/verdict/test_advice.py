@@ -75,5 +75,5 @@ def test_of_a_kernels_launches_the_one_that_spills_most_is_told() -> None:
 
 def test_work_on_another_stream_is_told_as_what_a_gpu_will_grade() -> None:
     (hint,) = hints(off_stream=("tile.cu:12: the launch of tile",))
-    assert hint.startswith("tile.cu:12: the launch of tile does not name `stream`")
+    assert hint.startswith("tile.cu:12: the launch of tile neither names `stream` nor waits for it")
     assert "graded on the GPU" in hint

@@ -525,6 +525,34 @@ extern "C" void f(float* y, cudaStream_t stream) {
     assert library.off_stream() == []
 
 
+def test_work_on_a_stream_that_does_not_wait_for_the_given_one_is_told(tmp_path: Path) -> None:
+    source = """\
+__global__ void scale(float* y) { y[threadIdx.x] = 2; }
+extern "C" void f(float* y, cudaStream_t stream, int waits) {
+    static cudaStream_t side, last;
+    cudaEvent_t before, between;
+    if (!side) cudaStreamCreate(&side), cudaStreamCreateWithFlags(&last, cudaStreamNonBlocking);
+    cudaEventCreate(&before), cudaEventCreate(&between);
+    cudaEventRecord(before, waits == 2 ? side : stream);
+    if (waits) cudaStreamWaitEvent(side, before);
+    if (waits == 3) cudaStreamSynchronize(stream);
+    scale<<<1, 4, 0, side>>>(y);
+    cudaEventRecord(between, side), cudaStreamWaitEvent(last, between);
+    cudaMemsetAsync(y, 0, 16, last);
+    scale<<<1, 4, 0, stream>>>(y);
+}
+"""
+    library = build(tmp_path, source)
+    y = np.zeros(4, dtype=np.float32)
+    stream = library.new_stream()
+    told = ["student.cu:10: the launch of scale", "student.cu:12: cudaMemsetAsync"]
+    for waits, expected in ((1, []), (0, told), (2, told), (3, []), (0, told)):
+        library.begin()
+        library.array(y.ctypes.data, y.nbytes, "y", 4)
+        assert library.call(library.functions.f, y.ctypes.data, stream, waits) == 0
+        assert library.off_stream() == expected, waits
+
+
 @pytest.mark.parametrize(
     ("declared", "used", "words"),
     [

@@ -125,10 +125,13 @@ Fault fault;
 cudaError_t last_error = cudaSuccess, sticky = cudaSuccess, refused = cudaSuccess;
 std::string refusal;  // why a launch was refused, with the error `refused`
 uintptr_t refusal_place = 0, base = 0;
-std::map<uintptr_t, std::string> off_stream;  // work on a default stream, by its place in the host's code
+std::map<uintptr_t, std::string> off_stream;  // work that is not behind the given stream's, by its place in the host's code
+std::set<cudaStream_t> own_streams, behind;   // streams that calls have made; those of them that wait for the given stream in this call
+bool host_waited = false;                     // for the given stream's work
 
+bool is_behind(cudaStream_t stream) { return !own_streams.count(stream) || behind.count(stream) || host_waited; }
 void note_stream(cudaStream_t stream, const std::string& what, uintptr_t place) {
-    if (uintptr_t(stream) <= uintptr_t(cudaStreamPerThread) && off_stream.size() < 8) off_stream.emplace(place, what);
+    if ((uintptr_t(stream) <= uintptr_t(cudaStreamPerThread) || !is_behind(stream)) && off_stream.size() < 8) off_stream.emplace(place, what);
 }
 std::map<uintptr_t, Region> regions;  // by end, so that upper_bound finds the region around an address
 Region* recent[2] = {nullptr, nullptr};
@@ -822,7 +825,7 @@ void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
     fault = Fault{};
     last_error = sticky = refused = cudaSuccess;
     launches = 0;
-    off_stream.clear();
+    off_stream.clear(), behind.clear(), host_waited = false;
     output_low = output_high = output_end = 0, end_known = true;
     empties.clear(), freed.clear();
     order = new_order;
@@ -1203,6 +1206,7 @@ const std::pair<cudaError_t, std::pair<const char*, const char*>> ERRORS[] = {
 
 struct CUevent_st {
     double ms;
+    bool behind;  // the given stream's work in this call
 };
 
 extern "C" {
@@ -1273,15 +1277,28 @@ cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
     *unused = TOTAL_BYTES - std::min(used, TOTAL_BYTES);
     return sticky;
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) { return *stream = reinterpret_cast<cudaStream_t>(new char), sticky; }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete reinterpret_cast<char*>(stream), sticky; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st{-1}, sticky; }
-cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, sticky; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-    if (!event) return last_error = cudaErrorInvalidResourceHandle;
-    return event->ms = now_ms(), sticky;
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+    *stream = reinterpret_cast<cudaStream_t>(new char);
+    if (calling) own_streams.insert(*stream);
+    return sticky;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return event ? sticky : last_error = cudaErrorInvalidResourceHandle; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return own_streams.erase(stream), delete reinterpret_cast<char*>(stream), sticky; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return host_waited |= is_behind(stream), sticky; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    if (!event) return last_error = cudaErrorInvalidResourceHandle;
+    if (event->behind) behind.insert(stream);
+    return sticky;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = new CUevent_st{-1, false}, sticky; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, sticky; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (!event) return last_error = cudaErrorInvalidResourceHandle;
+    return event->ms = now_ms(), event->behind = uintptr_t(stream) > uintptr_t(cudaStreamPerThread) && is_behind(stream), sticky;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (!event) return last_error = cudaErrorInvalidResourceHandle;
+    return host_waited |= event->behind, sticky;
+}
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
     if (!start || !end || start->ms < 0 || end->ms < 0) return last_error = cudaErrorInvalidResourceHandle;
     return *ms = float(end->ms - start->ms), sticky;
@@ -1292,7 +1309,7 @@ cudaError_t cudaGetLastError() {
     last_error = sticky;
     return error;
 }
-cudaError_t cudaDeviceSynchronize() { return sticky; }
+cudaError_t cudaDeviceSynchronize() { return host_waited = true, sticky; }
 cudaError_t cudaDeviceReset() { return sticky = last_error = cudaErrorContextIsDestroyed, cudaSuccess; }
 const char* cudaGetErrorName(cudaError_t error) {
     for (auto& [value, words] : ERRORS)
