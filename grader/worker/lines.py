@@ -21,8 +21,10 @@ class StackFrame(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """The function's name without its parameters."""
-        return re.split(r"[(<\s]", self.function, maxsplit=1)[0] or "a function"
+        """The function's name without its type and parameters; of a lambda, the function that has it."""
+        name = self.function.replace("(anonymous namespace)::", "")
+        found = re.search(r"(?!operator)\b([\w:~]+?)(?:::\{lambda|[<(]|$)", name)
+        return found[1] if found else "a function"
 
 
 def frames(library: Path, offset: int) -> list[StackFrame]:

@@ -34,6 +34,7 @@ from grader.worker.cuda_cpu.build import (
     refuse_unsupported,
 )
 from grader.worker.cuda_cpu.rewrite import RewriteError, rewrite
+from grader.worker.lines import StackFrame
 from grader.worker.windows import repeated
 from tests.support.cpu_runtime import place_runtime
 
@@ -411,7 +412,7 @@ extern "C" void recursive(const float* x, float* y, int64_t n, cudaStream_t stre
 extern "C" void endless(const float* x, float* y, int64_t n, cudaStream_t stream) {
     while (((volatile float*)y)[0] == 7.0f) {}
 }
-__global__ void endless_kernel(float* y) {
+template <class T> __global__ void endless_kernel(T* y) {
     while (((volatile float*)y)[0] == 7.0f) {}
 }
 extern "C" void in_a_kernel(const float* x, float* y, int64_t n, cudaStream_t stream) {
@@ -481,6 +482,21 @@ def test_a_call_that_does_not_end_is_asked_where_it_is(ending: Library, name: st
         y[0] = 0
         calling.join()
     assert found[0].line == line
+    assert found[0].plain == ("endless" if name == "endless" else "endless_kernel")
+
+
+@pytest.mark.parametrize(
+    ("function", "plain"),
+    [
+        ("gelu", "gelu"),
+        ("(anonymous namespace)::gelu_of(float)", "gelu_of"),
+        ("void scale<(Mode)1, 4>(float const*, float*)", "scale"),
+        ("auto gelu::{lambda(auto:1...)#1}::operator()<float*>(float*) const", "gelu"),
+        ("operator()<float*>", "a function"),
+    ],
+)
+def test_a_function_is_told_by_its_name_alone(function: str, plain: str) -> None:
+    assert StackFrame(function, Path("gelu.cu"), 1).plain == plain
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
@@ -844,12 +860,22 @@ IN_KERNEL = f"__global__ void k(int* y) {{\n  int lane;\n  asm{LANE};\n  y[0] = 
         (IN_KERNEL, 3),
         (IN_KERNEL.replace("asm", "__asm__ volatile "), 3),
         (IN_KERNEL.replace("asm", "if (lane) asm"), 3),
+        (IN_KERNEL.replace("int lane;", "unsigned lane = __cvta_generic_to_shared(y);"), 3),
         (f"#if __CUDA_ARCH__ >= 750\n{IN_KERNEL}#endif\n", 4),
         (f"#define LANE(lane) asm volatile{LANE}\n{IN_KERNEL.replace(f'asm{LANE}', 'LANE(lane)')}", None),
         (f"#ifdef FAST\n{IN_KERNEL}#endif\n", 0),
         (f"#if 0\n{IN_KERNEL}#endif\n#define LANE(lane) asm volatile{LANE}\n", 0),
     ],
-    ids=["in a kernel", "volatile", "after if", "compiled", "in a macro", "not compiled", "unused"],
+    ids=[
+        "in a kernel",
+        "volatile",
+        "after if",
+        "of a shared address",
+        "compiled",
+        "in a macro",
+        "not compiled",
+        "unused",
+    ],
 )
 def test_ptx_needs_a_gpu_where_the_compiler_sees_it(
     tmp_path: Path, source: str, line: int | None, compiler: str
@@ -1543,7 +1569,9 @@ HOSTS: dict[str, tuple[str, str, str]] = {
     "fills_past_y": ("cudaMemset(y, 0, 404);", "out_of_bounds", "cudaMemset in line 3 writes 404 bytes to y, which has 400 left"),
     "rows_past_y": ("cudaMemset2D(y, 40, 0, 20, 11);", "out_of_bounds", "cudaMemset2D in line 3 writes 220 bytes to y, which has 400 left"),
     "null": ("cudaMemcpy(y, nullptr, 4, cudaMemcpyDeviceToDevice);", "out_of_bounds", "reads 4 bytes from a null pointer"),
-    "hosts": ("float h[4]; cudaMemcpy(h, x, 16, cudaMemcpyDeviceToDevice);", "out_of_bounds", "writes 16 bytes to memory that is not the device's"),
+    "hosts": ("float h[4]; cudaMemcpy(h, x, 16, cudaMemcpyDeviceToDevice);", "out_of_bounds", "writes 16 bytes to memory that is not the device's: the direction does not match the pointers"),
+    "symbol": ("static float h[4]; cudaMemcpy(h, x, 16, cudaMemcpyDeviceToDevice);", "out_of_bounds", "not match the pointers; or a __device__ or __constant__ variable is meant, which takes cudaMemcpyToSymbol"),
+    "long_symbol": ("cudaMemcpyToSymbol(\"h\", x, 16, 1);", "out_of_bounds", "cudaMemcpyToSymbol in line 3 writes 16 bytes to a variable of 2 bytes, from its byte 1 on"),
     "direction": ("cudaMemcpy(y, x, 16, cudaMemcpyHostToDevice);", "out_of_bounds", "from x, which is the device's: the direction does not match the pointers"),
     "nowhere": ("cudaMemcpy(y, (void*)4096, 16, cudaMemcpyHostToDevice);", "out_of_bounds", "reads 16 bytes from host memory that is not there"),
 }  # fmt: skip

@@ -1111,13 +1111,14 @@ cudaError_t wrong_side(const char* function, const Side& side, const std::string
     return cudaErrorInvalidValue;
 }
 
-cudaError_t check_side(const char* function, const Side& side, bool device, uintptr_t place) {
+cudaError_t check_side(const char* function, const Side& side, bool device, const std::string& why, uintptr_t place) {
     uintptr_t start = uintptr_t(side.start);
     if (!start) return wrong_side(function, side, "a null pointer", place);
     Region* r = find_region(start);
     if (r && side.span() > r->end - start) return wrong_side(function, side, r->name + ", which has " + std::to_string(r->end - start) + " left", place);
-    if (device && !r && !is_symbol(start, side.span())) return wrong_side(function, side, "memory that is not the device's", place);
-    if (!device && r && r->kind == DEVICE) return wrong_side(function, side, r->name + ", which is the device's: the direction does not match the pointers", place);
+    const char* symbol = in_modules(start) ? "; or a __device__ or __constant__ variable is meant, which takes cudaMemcpyToSymbol or cudaMemcpyFromSymbol" : "";
+    if (device && !r && !is_symbol(start, side.span())) return wrong_side(function, side, "memory that is not the device's" + why + symbol, place);
+    if (!device && r && r->kind == DEVICE) return wrong_side(function, side, r->name + ", which is the device's" + why, place);
     if (r && side.write && start >= output_low && start < output_high) output_end = std::max(output_end, start + side.span());
     if (r && side.write && !r->written.empty())
         for (size_t row = 0; row < side.height; row++) {
@@ -1137,8 +1138,9 @@ cudaError_t copy(const char* function, Side to, Side from, cudaMemcpyKind kind, 
     if (!to.width || !to.height) return cudaSuccess;
     bool to_device = kind == cudaMemcpyDefault ? on_device(to.start) : kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     bool from_device = kind == cudaMemcpyDefault ? on_device(from.start) : kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-    if (cudaError_t error = check_side(function, from, from_device, place)) return last_error = error;
-    if (cudaError_t error = check_side(function, to, to_device, place)) return last_error = error;
+    const char* why = ": the direction does not match the pointers";
+    if (cudaError_t error = check_side(function, from, from_device, why, place)) return last_error = error;
+    if (cudaError_t error = check_side(function, to, to_device, why, place)) return last_error = error;
     if (tracing::on)
         tracing::note_operator(function, callers(), on_device(from.start) ? from.width * from.height : 0, on_device(to.start) ? to.width * to.height : 0);
     if (tracing::on && left_out(to.width * to.height)) return cudaSuccess;
@@ -1153,7 +1155,7 @@ cudaError_t fill(const char* function, Side to, int value, uintptr_t place) {
     if (sticky != cudaSuccess) return sticky;
     if (to.pitch < to.width) return last_error = cudaErrorInvalidPitchValue;
     if (!to.width || !to.height) return cudaSuccess;
-    if (cudaError_t error = check_side(function, to, true, place)) return last_error = error;
+    if (cudaError_t error = check_side(function, to, true, "", place)) return last_error = error;
     if (tracing::on) tracing::note_operator(function, callers(), 0, to.width * to.height);
     if (tracing::on && left_out(to.width * to.height)) return cudaSuccess;
     for (size_t row = 0; row < to.rows(); row++) memset(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, value, to.row_bytes());
@@ -1250,10 +1252,12 @@ cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int value, size_t width, s
 // A symbol is the variable itself; `to_symbol` or from it.
 cudaError_t cuda_cpu_copy_symbol(void* symbol, size_t size, void* other, size_t bytes, size_t offset, cudaMemcpyKind kind, bool to_symbol) {
     if (sticky != cudaSuccess) return sticky;
-    if (offset > size || bytes > size - offset) return last_error = cudaErrorInvalidValue;
-    symbols.emplace_back(uintptr_t(symbol), uintptr_t(symbol) + size);
+    const char* function = to_symbol ? "cudaMemcpyToSymbol" : "cudaMemcpyFromSymbol";
     Side inside = {static_cast<char*>(symbol) + offset, bytes, bytes, 1, to_symbol}, outside = {other, bytes, bytes, 1, !to_symbol};
-    cudaError_t error = to_symbol ? copy("cudaMemcpyToSymbol", inside, outside, kind, PLACE) : copy("cudaMemcpyFromSymbol", outside, inside, kind, PLACE);
+    if (offset > size || bytes > size - offset)
+        return last_error = wrong_side(function, inside, "a variable of " + count(size, "byte") + ", from its byte " + std::to_string(offset) + " on", PLACE);
+    symbols.emplace_back(uintptr_t(symbol), uintptr_t(symbol) + size);
+    cudaError_t error = to_symbol ? copy(function, inside, outside, kind, PLACE) : copy(function, outside, inside, kind, PLACE);
     symbols.pop_back();
     return error;
 }

@@ -807,6 +807,8 @@ static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
 static inline int __mul24(int x, int y) { return int(unsigned(x << 8 >> 8) * unsigned(y << 8 >> 8)); }
 static inline unsigned __umul24(unsigned x, unsigned y) { return (x & 0xffffff) * (y & 0xffffff); }
 static inline void __nanosleep(unsigned) {}
+static inline size_t __cvta_generic_to_shared(const void* pointer) { return size_t(pointer); }  // for PTX, which is told where it stands
+static inline size_t __cvta_generic_to_global(const void* pointer) { return size_t(pointer); }
 static inline long long clock64() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
