@@ -1249,6 +1249,7 @@ def test_own_headers_are_rewritten_and_named_in_messages(tmp_path: Path, x: np.n
         ("mma.h", "using namespace nvcuda;", "line 5: nvcuda is not known"),
         ("cooperative_groups/scan.h", "namespace cg = cooperative_groups;", "line 5: cooperative_groups is not known"),
         ("thrust/pair.h", "using thrust::pair;", "line 5: thrust is not known"),
+        ("cuda/cmath", "y[0] = cuda::ilog2(n);", "line 5: ilog2 is not known"),
         (
             "vector_functions.h",
             "y[0] = lenght(y[0]);",
@@ -1266,6 +1267,25 @@ def test_a_header_of_the_toolkit_asks_for_a_gpu_only_where_it_is_used(
     assert library.fault() is None
     with pytest.raises(Unsupported, match=re.escape(told)):
         build(tmp_path, source.replace("// ", ""))
+
+
+OF_CUDA_STD = """
+#include <cuda/cmath>
+#include <cuda/std/cmath>
+#include <cuda/std/cstdint>
+#include <cuda/std/limits>
+__global__ void k(const float* x, float* y, cuda::std::int64_t n) {
+    for (cuda::std::int64_t i = threadIdx.x; i < n; i += 2)
+        y[i] = cuda::std::max(cuda::std::sqrt(x[i]), cuda::std::numeric_limits<float>::lowest());
+}
+extern "C" void f(const float* x, float* y, int n, int) { k<<<cuda::ceil_div(2 * n - 1, 2u * n), 2>>>(x, y, n); }
+"""
+
+
+def test_cuda_std_is_the_standard_library(tmp_path: Path, x: np.ndarray) -> None:
+    library = build(tmp_path, OF_CUDA_STD)
+    assert np.array_equal(clean(library, call(library, "f", x, 8, 8)), np.sqrt(x[:8]))
+    assert library.launches() == 1
 
 
 GROUPS = """\

@@ -40,7 +40,7 @@ UNDECLARED = re.compile(
     r"^(?P<place>[^\n:]+:\d+):\d+: (?:fatal )?error: (?:"
     r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|"
     r"in namespace (?P<owner>[‘'](?:torch|at|c10)\b)?.* does not name a (?:template )?type|"
-    r"is not a member of (?P<space>[‘'](?:torch|at|c10)\b)?|is not a namespace-name)"
+    r"is not a member of (?P<space>[‘'](?:torch|at|c10|cuda)\b)?|is not a namespace-name)"
     r"|there are no arguments to [‘'](?P<bare>\w+)[’'] that depend on a template parameter"
     r"|.*has no member named [‘'](?P<member>\w+)[’']|no member named '(?P<clang_member>\w+)' in "
     r"|(?:use of undeclared identifier|unknown type name|no type named|no template named) '(?P<clang>\w+)'"
@@ -53,7 +53,7 @@ CUDAS = re.compile(
     r"|(?:r?norm[34]d|normcdfinv|erfc?inv|cyl_bessel_i[01]|sincospi|tanpi)f?$"
 )
 STRUCTS = re.compile(
-    r"[‘'](?:(?:const )?(?:struct |class |union )?(?:cuda|CU)\w+|[^’']*\b(?:c10|at|torch|cooperative_groups)::[^’']*)[’']"
+    r"[‘'](?:(?:const )?(?:struct |class |union )?(?:cuda|CU)\w*|[^’']*\b(?:c10|at|torch|cooperative_groups)::[^’']*)[’']"
 )
 # An error about PyTorch's C++ interface, as when `torch_tensor.h` lacks an overload.
 OF_TORCH = re.compile(r"^(?P<place>[^\n:]+:\d+):\d+: error: [^\n]*\b(?:c10|at|torch)::(?P<name>\w+)", re.MULTILINE)
@@ -66,6 +66,9 @@ TOOLKIT = re.compile(
     r"|(?:vector|math|common|driver|texture_indirect|surface_indirect|device_atomic)_functions|(?:surface|texture)_types"
     r"|(?:cublas|cudnn|curand|cufft|cusparse|cusolver)\w*|sm_\d+_(?:atomic_functions|intrinsics)|channel_descriptor|host_defines"
     r')\.h)[>"]'
+)
+CUDA_STD = re.compile(
+    r"cuda/(?:cmath|std/(?:algorithm|array|climits|cmath|cstddef|cstdint|functional|limits|numeric|tuple|type_traits|utility))$"
 )
 # Libraries that no toolkit has.
 FOREIGN = re.compile(r'#\s*include\s*[<"]((?:cutlass|cute)/[^>"]*)[>"]')
@@ -160,6 +163,8 @@ def _translate(
     def without(found: re.Match[str]) -> str:
         if found[2] in own or (HERE / "include" / found[2]).is_file():
             return found[0]
+        if CUDA_STD.match(found[2]):
+            return f"{found[1]}<cuda_std.h>"
         left_out.append(found[2])
         return ""
 
