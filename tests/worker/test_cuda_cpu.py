@@ -418,6 +418,12 @@ template <class T> __global__ void endless_kernel(T* y) {
 extern "C" void in_a_kernel(const float* x, float* y, int64_t n, cudaStream_t stream) {
     endless_kernel<<<1, 1>>>(y);
 }
+__global__ void trapping_kernel(float* y) {
+    __builtin_trap();
+}
+extern "C" void trapped(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    trapping_kernel<<<1, 1>>>(y);
+}
 extern "C" void fine(const float* x, float* y, int64_t n, cudaStream_t stream) {}
 """
 
@@ -434,6 +440,7 @@ def ending(tmp_path_factory: pytest.TempPathFactory) -> Library:
         ("copied", signal.SIGSEGV, [16]),
         ("divided", signal.SIGFPE, [19]),
         ("recursive", signal.SIGSEGV, [9, 10]),
+        ("trapped", signal.SIGILL, [34]),
         ("fine", 0, []),
     ],
 )
@@ -445,6 +452,7 @@ def test_host_code_that_a_signal_ends_is_told_with_its_lines(
     assert ending.call(getattr(ending.functions, name), x.ctypes.data, y.ctypes.data, x.size) == number
     assert [one.line for one in ending.ended_at()][: len(lines)] == lines
     assert ending.stack_was_full() == (name == "recursive")
+    assert ending.in_a_kernel() == (name == "trapped")
     if name == "null":
         assert 0 < ending.reached_for() < 4096
     assert ending.call(ending.functions.fine, x.ctypes.data, y.ctypes.data, x.size) == 0

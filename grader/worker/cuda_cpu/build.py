@@ -319,6 +319,10 @@ class Library:
         """Whether a signal ended the call because the stack was full, as by endless recursion."""
         return bool(self.functions.cuda_cpu_stack_was_full())
 
+    def in_a_kernel(self) -> bool:
+        """Whether a signal ended the call in a kernel."""
+        return bool(self.functions.cuda_cpu_in_a_kernel())
+
     def reached_for(self) -> int:
         """The address of the access at which a signal ended the call."""
         return int(self.functions.cuda_cpu_reached_for())

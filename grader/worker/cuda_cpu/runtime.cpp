@@ -804,6 +804,7 @@ uintptr_t cuda_cpu_stack(int i) {
     return uintptr_t(call_stack[i]) - (i > SIGNAL_FRAMES);  // a caller's address is that of its next instruction
 }
 int cuda_cpu_stack_depth() { return std::max(0, int(stack_depth) - SIGNAL_FRAMES); }
+int cuda_cpu_in_a_kernel() { return running; }
 uintptr_t cuda_cpu_reached_for() { return uintptr_t(reached_for); }
 // Whether the address was so far below the call's beginning on the stack that the stack must have been full.
 int cuda_cpu_stack_was_full() { return call_began - uintptr_t(reached_for) - (256 << 10) < (1 << 30); }
@@ -825,6 +826,7 @@ void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
     fault = Fault{};
     last_error = sticky = refused = cudaSuccess;
     launches = 0;
+    running = false, self = nullptr;  // a signal may have ended a kernel
     off_stream.clear(), behind.clear(), host_waited = false;
     output_low = output_high = output_end = 0, end_known = true;
     empties.clear(), freed.clear();
