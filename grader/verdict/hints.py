@@ -21,6 +21,7 @@ class Hint(NamedTuple):
 LAUNCH = r"\w\[.*\]\("  # kernel[grid](
 NO_LAUNCH = r"(?s)\A(?!.*(\btl\.|\w\[.*\]\())"  # neither a launch nor a function of triton.language
 NO_GRID = "a kernel is launched with its grid in square brackets, as kernel[(programs,)](x, y, n, BLOCK=1024): this call has none"
+UNKNOWN = r"(module 'triton(\.\w+)*' has no attribute|cannot import name(?= '\w+' from 'triton\b))"
 INDEX = r"\w\[[^\]]*\](?!\()"  # x[i], and no launch
 
 # In order of precedence: the first hint that fits is shown.
@@ -104,19 +105,17 @@ HINTS = {
     ),
     # Functions and names in Triton's kernels
     "libdevice-elsewhere": Hint(
-        r"module 'triton\.language(\.\w+)*' has no attribute 'libdevice'",
+        rf"{UNKNOWN} 'libdevice'",
         "libdevice is not in triton.language: from triton.language.extra import libdevice, and in the kernel libdevice.tanh(x)",
     ),
     "no-tanh": Hint(
-        r"module 'triton\.language(\.\w+)*' has no attribute 'tanh'",
+        rf"{UNKNOWN} 'tanh'",
         "triton.language has no tanh: write 2 * tl.sigmoid(2 * x) - 1, or take libdevice.tanh from triton.language.extra",
     ),
-    "no-inf": Hint(
-        r"module 'triton\.language(\.\w+)*' has no attribute '(inf|Inf|infinity)'", 'write float("inf") in a kernel'
-    ),
+    "no-inf": Hint(rf"{UNKNOWN} '(inf|Inf|infinity)'", 'write float("inf") in a kernel'),
     "no-such-function": Hint(
-        r"module 'triton\.language(\.\w+)*' has no attribute",
-        "triton.language has nothing of this name; not every function of PyTorch or NumPy is in it (triton-lang.org lists those that are)",
+        rf"{UNKNOWN}|No module named 'triton\.",
+        "Triton has nothing of this name; not every function of PyTorch or NumPy is in it (triton-lang.org lists those that are)",
     ),
     "helper-without-jit": Hint(
         r"Unsupported function referenced: <function", "a function that a kernel calls needs @triton.jit above it too"
