@@ -19,8 +19,7 @@ class Hint(NamedTuple):
 
 
 LAUNCH = r"\w\[.*\]\("  # kernel[grid](
-NO_LAUNCH = r"(?s)\A(?!.*(\btl\.|\w\[.*\]\())"  # neither a launch nor a function of triton.language
-NO_GRID = "a kernel is launched with its grid in square brackets, as kernel[(programs,)](x, y, n, BLOCK=1024): this call has none"
+OUTSIDE = r"Cannot call @triton\.jit'd outside"
 UNKNOWN = r"(module 'triton(\.\w+)*' has no attribute|cannot import name(?= '\w+' from 'triton\b))"
 INDEX = r"\w\[[^\]]*\](?!\()"  # x[i], and no launch
 
@@ -28,15 +27,18 @@ INDEX = r"\w\[[^\]]*\](?!\()"  # x[i], and no launch
 HINTS = {
     # Launches of Triton's kernels
     "grid-forgotten": Hint(
-        r"has no attribute 'grid_idx'|Cannot call @triton\.jit'd outside|'builtin_function_or_method' object has no attribute 'scalar'",
-        NO_GRID,
-    ),
-    "grid-forgotten-with-options": Hint(
-        r"TypeError: \w+\(\) got an unexpected keyword argument 'num_(warps|stages|ctas)'", NO_GRID, NO_LAUNCH
+        OUTSIDE,
+        "a kernel is launched with its grid in square brackets, as kernel[(programs,)](x, y, n, BLOCK=1024): this call has none",
+        r"(?s)\A(?!.*\btl\.)",
     ),
     "grid-is-no-tuple": Hint(
         r"'int' object is not iterable|object of type '(int|float)' has no len|'float' object is not iterable",
         "a grid is a tuple, also where it has one number: kernel[(rows,)](...) with the comma; a function of meta returns a tuple too",
+        LAUNCH,
+    ),
+    "grid-with-threads": Hint(
+        r"'tuple' object cannot be interpreted as an integer|'>' not supported between instances of 'tuple' and 'int'",
+        "kernel[grid] takes the grid alone, and no number of threads beside it: a block's size is an argument, num_warps=4 an option",
         LAUNCH,
     ),
     "grid-is-no-integer": Hint(
@@ -47,6 +49,10 @@ HINTS = {
     "grid-of-four": Hint(
         r"grid must have at most 3 dimensions",
         "a grid has one, two or three numbers: make one of several, and take it apart in the kernel with // and %",
+    ),
+    "too-many-warps": Hint(
+        r"out of resource: threads",
+        "num_warps is at most 32, which is 1024 threads, and need not grow with the block: 4 or 8 do",
     ),
     "heuristic-key": Hint(
         r"^KeyError: ",
@@ -171,14 +177,20 @@ HINTS = {
         "elements are not picked out by [i] in a kernel: read memory with tl.load(x_ptr + i) and write it with tl.store(y_ptr + i, y)",
         r"(?m)^(?!.*\b(tl|triton)\.\w+\().*" + INDEX,
     ),
+    "axis-of-two-values": Hint(
+        r"create_reduce\(\): incompatible|'float' object cannot be interpreted as an integer|axis \[|Did you forget to add @triton\.jit",
+        "tl.max(x, axis) finds the largest along an axis; the larger of two is tl.maximum(a, b)",
+        r"\btl\.(max|min)\([^=\n]*,\s*(?!-?\d+\s*[,)])",
+    ),
     "outside-of-a-kernel": Hint(
-        r"Did you forget to add @triton\.jit|of type <class 'torch\.Tensor'> to tensor",
-        "what begins with tl. works in a @triton.jit function alone, and triton.next_power_of_2 before the launch alone: pass its result",
+        rf"{OUTSIDE}|Did you forget to add @triton\.jit|of type <class 'torch\.Tensor'> to tensor",
+        "what begins with tl. works in a @triton.jit function alone (before the launch it is triton.cdiv), and triton.next_power_of_2 "
+        "before the launch alone: pass its result",
     ),
     # Blocks, pointers and their types
     "no-pointer": Hint(
         r"Unsupported ptr type",
-        "tl.load and tl.store take pointers: pass the tensor, and no number such as x.stride(0) (are the launch's arguments in order?), "
+        "tl.load and tl.store take pointers: pass the tensor, and no number such as x.data_ptr() (are the launch's arguments in order?), "
         "and do not load from what was loaded already",
     ),
     "pointer-for-a-number": Hint(
@@ -251,11 +263,6 @@ HINTS = {
         "a pointer does not know its tensor's shape: pass x.shape[0], x.stride(0) and x.numel() as arguments of the kernel",
         r"\.(shape|numel|stride|size|dim)\b",
     ),
-    "axis-of-two-values": Hint(
-        r"create_reduce\(\): incompatible|'float' object cannot be interpreted as an integer",
-        "tl.max(x, axis) finds the largest along an axis; the larger of two is tl.maximum(a, b)",
-        r"\btl\.(max|min)\(",
-    ),
     "axis-out-of-range": Hint(
         r"invalid axis|axis -?\d+ (is )?out of bounds",
         "the axes are the block's in this program and not those of the tensor in memory: a row has axis 0 alone",
@@ -293,6 +300,10 @@ HINTS = {
     "dot-of-unlike-shapes": Hint(
         r"equal reduction dimensions|equal ranks",
         "tl.dot multiplies (M, K) by (K, N): turn one with tl.trans, and for vectors use tl.sum(a * b)",
+    ),
+    "dot-that-turns": Hint(
+        r"dot\(\) got an unexpected keyword argument 'trans_[ab]'",
+        "tl.dot turns no operand any more: tl.dot(q, tl.trans(k))",
     ),
     "dot-of-unlike-dtypes": Hint(
         r"Both operands must be same dtype", "bring both operands of tl.dot to one dtype before, as p.to(v.dtype)"

@@ -33,6 +33,7 @@ from grader.worker.interpreting import GridTooLarge, check_grid
 from grader.worker.nvcc import told
 from grader.worker.texts import texts_of
 
+WARP, MAX_THREADS = 32, 1024  # threads of a warp, and those that every GPU allows a program
 # Messages of other exceptions than TritonError with which Triton refuses a kernel.
 REFUSALS = re.compile(r"PassManager|^Unsupported function referenced|was specified but unrecognised|^num_warps must be")
 MAX_TOLD = 1500  # characters of ptxas about one kernel
@@ -94,7 +95,7 @@ class Compiler:
         function.device_caches = self._caches[key]
 
     def _keep(self, kernel: Any, name: str, words: str) -> None:
-        """Note a kernel. Raises OutOfResources, as its launch would, if it needs more shared memory than the GPU has."""
+        """Note a kernel. Raises OutOfResources, as its launch would, if it needs more shared memory or threads than the GPU has."""
         if id(kernel) not in self._told:
             metadata = kernel.metadata
             noted = CompiledKernel(name, int(metadata.num_warps), int(metadata.shared), told(words)[:MAX_TOLD])
@@ -102,6 +103,8 @@ class Compiler:
         _, noted = self._told[id(kernel)]
         if self._gpu is not None and noted.shared_bytes > self._gpu.shared_bytes:
             raise OutOfResources(noted.shared_bytes, self._gpu.shared_bytes, "shared memory")
+        if (threads := WARP * noted.warps) > MAX_THREADS:
+            raise OutOfResources(threads, MAX_THREADS, "threads")
         if all(noted != other for _, other in self._launched):
             self._launched.append((kernel, noted))
 

@@ -70,14 +70,15 @@ TWO_CONFIGURATIONS = AUTOTUNE.replace("configs=[", "configs=[triton.Config({'BLO
 BLOCK_POINTER = "p = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))"
 TRITON = [
     with_launch("grid-forgotten", BOTH, "twice(x, y, x.numel(), BLOCK=64)"),
-    with_launch("grid-forgotten-with-options", "cpu", "twice(x, y, x.numel(), BLOCK=64, num_warps=4)"),
-    with_launch("grid-forgotten-with-options", "cpu", "twice(x, y, x.numel(), num_ctas=1, BLOCK=64)"),
-    with_launch("grid-forgotten", "compile", "twice(x, y, x.numel(), BLOCK=64, num_stages=2)"),
+    with_launch("grid-forgotten", BOTH, "twice(x, y, x.numel(), BLOCK=64, num_stages=2)"),
     with_launch("grid-is-no-tuple", "cpu", "twice[len(x)](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-is-no-tuple", "cpu", "twice[(1)](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-is-no-tuple", "cpu", "twice[lambda meta: triton.cdiv(64, meta['BLOCK'])](x, y, 64, BLOCK=64)"),
+    with_launch("grid-with-threads", "cpu", "twice[(1,), 64](x, y, x.numel(), BLOCK=64)"),
+    with_launch("grid-with-threads", "cpu", "twice[(1,), (64,)](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-is-no-integer", "cpu", "twice[(x.numel() / 64,)](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-of-four", "cpu", "twice[(1, 1, 1, 1)](x, y, x.numel(), BLOCK=64)"),
+    with_launch("too-many-warps", "compile", "twice[(1,)](x, y, x.numel(), BLOCK=64, num_warps=64)"),
     with_launch("meta-key", "cpu", "twice[lambda meta: (triton.cdiv(64, meta['SIZE']),)](x, y, 64, BLOCK=64)"),
     with_launch("heuristic-key", "cpu", "twice[(1,)](x, y, 64)", above=f"{EVEN}\n{AUTOTUNE}\n@triton.jit"),
     with_launch("jit-missing", BOTH, LAUNCH, above=""),
@@ -169,6 +170,10 @@ TRITON = [
     with_line("shape-of-a-pointer", BOTH, "m = x_ptr.shape[0]"),
     with_line("shape-of-a-pointer", BOTH, "m = x_ptr.numel()"),
     with_line("axis-of-two-values", BOTH, "x = tl.max(x, 0.0)"),
+    with_line("axis-of-two-values", BOTH, "x = tl.max(x, x)"),
+    with_line("axis-of-two-values", BOTH, "x = tl.max(x, tl.max(x, axis=0))"),
+    with_launch("outside-of-a-kernel", BOTH, "y = tl.max(x, 0)"),
+    with_launch("outside-of-a-kernel", BOTH, "twice[(tl.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)"),
     with_line("axis-out-of-range", BOTH, "x = x - tl.max(x, axis=1)"),
     with_line("axis-is-called-dim", BOTH, "x = x - tl.sum(x, dim=0)"),
     with_line("program-id", BOTH, "m = tl.program_id()"),
@@ -187,6 +192,7 @@ TRITON = [
     kernel("dot-of-small-tiles", "compile", "a = tl.zeros((4, 4), tl.float32)", "b = tl.dot(a, a)", *GOOD),
     kernel("dot-of-unlike-shapes", BOTH, TILE, "x = tl.dot(x, tl.zeros((32, 16), tl.float32))"),
     kernel("dot-of-unlike-shapes", BOTH, INDEX, LOAD, "x = tl.dot(x, x)"),
+    kernel("dot-that-turns", BOTH, TILE, "x = tl.dot(x, x, trans_b=True)"),
     kernel("dot-of-unlike-dtypes", BOTH, TILE, "x = tl.dot(x, x.to(tl.float16))"),
     kernel("no-matmul-operator", BOTH, TILE, "x = x @ x"),
 ]
@@ -289,6 +295,7 @@ def make_those_of_triton(how: str) -> None:
         interpreting.compute_as_a_gpu_does()
         interpreting.take_the_first_configuration()
         interpreting.let_a_constant_come_first()
+        interpreting.MemoryChecks.install()
     else:
         from grader.worker.compiling import Compiler
 

@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "memory_kernels.py"
 # Kernel, and the sentence about it; "" where it is right.
 CASES = {
     "load_without_mask": r"out of bounds: program 1 of copy reads x_ptr\[100\], 1 past the last of its 100 elements, in line \d+: "
-    "consistent with a missing or wrong mask",
+    "consistent with a missing or wrong mask, or a wrong index",
     "store_without_mask": r"out of bounds: program 1 of copy writes y_ptr\[100\], 1 past the last of its 100 elements, in line \d+: ",
     "before_the_start": r"out of bounds: program 0 of copy reads x_ptr\[-1\], before its start, in line \d+$",
     "past_a_view_in_the_arena": r"out of bounds: program 1 of copy reads x_ptr\[99\], 1 past its last element, x_ptr\[98\], "
@@ -24,15 +24,16 @@ CASES = {
     "atomic_beyond": r"out of bounds: program 0 of count updates y_ptr\[1\], 1 past the last of its 1 element, in line",
     "of_no_elements": r"out of bounds: program 0 of copy reads x_ptr, which has no elements, in line",
     "block_pointer_unchecked": r"out of bounds: program 1 of blocks reads x_ptr\[100\], 1 past the last of its 100 elements, in line \d+: "
-    "consistent with an axis that boundary_check leaves out, or a shape that is not the tensor's",
+    "consistent with an axis that boundary_check leaves out, or a shape or strides that are not the tensor's",
     "null_pointer": r"out of bounds: program 0 of from_a_number reads address 8 in line \d+, where no tensor is",
     "unwritten": r"unwritten memory: program 0 of add reads y_ptr\[0\] in line \d+, where nothing has been written yet",
     "unwritten_part": r"unwritten memory: program 0 of add reads y_ptr\[64\] \(\[1, 14\] of shape \(2, 50\)\) in line",
     "unwritten_half": r"unwritten memory: program 0 of add reads y_ptr\[0\] in line",
     "unwritten_atomic": r"unwritten memory: program 0 of count reads y_ptr\[0\] in line",
     "two_programs_write": r"race: program 1 of overlap writes y_ptr\[32\] in line (\d+), and program 0 writes it in line \1: "
-    "nothing orders the two, and a GPU runs programs in any order",
-    "writes_beside_its_row": r"race: program 1 of overlap writes y_ptr\[1\] \(\[1, 0\] of shape \(2, 100\) with strides \(1, 2\)\) in line",
+    "nothing orders the two, and a GPU runs programs in any order$",
+    "writes_beside_its_row": r"race: program 1 of overlap writes y_ptr\[1\] \(\[1, 0\] of shape \(2, 100\) with strides \(1, 2\)\) in line "
+    r".* in any order: consistent with an index that takes a tensor to be contiguous: torch.empty_like\(x\) has the strides of x$",
     "reads_what_another_writes": r"race: program 1 of last_reads reads y_ptr\[0\] in line \d+, and program 0 writes it in line \d+: ",
     "writes_what_another_reads": r"race: program \(1, 0\) of first_reads writes y_ptr\[1\] in line \d+, and program \(0, 0\) reads it in",
     "writes_beside_an_atomic": r"race: program 1 of zero_and_count writes y_ptr\[0\] in line \d+, and program 0 updates it in line \d+: ",

@@ -30,6 +30,7 @@ from grader.worker.triton_cpu.rounding import to_bits
 POISONED_BYTES = 4
 BFLOAT16_BYTES = 2
 MAX_FRAMES = 40
+TAKEN_FOR_CONTIGUOUS = "an index that takes a tensor to be contiguous: torch.empty_like(x) has the strides of x"
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 Mask = NDArray[np.bool_]
 Read = Callable[[Addresses, int], NDArray[Any]]
@@ -188,10 +189,11 @@ class Checker:
                     continue
             lane = int(np.argmax(marked))
             other = self._order.access(int(numbers[lane]))
+            cause = "" if lanes.given.tensor.is_contiguous() else f": consistent with {TAKEN_FOR_CONTIGUOUS}"
             self._raise(
                 "race",
                 f"{verb} {self._place(lanes, lane)} in {self._line()}, and {self._name(other.program)} {other_verb} it in "
-                f"{_line_of(other.code, other.line)}: nothing orders the two, and a GPU runs programs in any order",
+                f"{_line_of(other.code, other.line)}: nothing orders the two, and a GPU runs programs in any order{cause}",
             )
 
     def _check_written(self, lanes: UnmaskedLanes, places: NDArray[np.int64], values: NDArray[Any]) -> None:

@@ -14,14 +14,14 @@ import torch
 import triton.language as tl
 from numpy.typing import NDArray
 from triton.runtime import interpreter
-from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
+from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder
 
 from grader.worker.triton_cpu.checker import UNSIGNED, Checker
 from grader.worker.triton_cpu.memory import KnownMemory
 from grader.worker.triton_cpu.regions import Given
 
-NO_MASK = "a missing or wrong mask"
-NO_BOUNDARY = "an axis that boundary_check leaves out, or a shape that is not the tensor's"
+NO_MASK = "a missing or wrong mask, or a wrong index"
+NO_BOUNDARY = "an axis that boundary_check leaves out, or a shape or strides that are not the tensor's"
 
 memory = KnownMemory()
 checker = Checker(memory)
@@ -30,6 +30,7 @@ checker = Checker(memory)
 def provide() -> None:
     """Patch the interpreter to check kernels."""
     _leave_the_interpreters_operators_out()
+    _refuse_calls_outside_kernels()
     _follow_pointers()
     _check_loads_and_stores()
     _check_atomics()
@@ -74,6 +75,17 @@ def _leave_the_interpreters_operators_out() -> None:
             memory.in_launch = False
 
     GridExecutor.__call__ = launched
+
+
+def _refuse_calls_outside_kernels() -> None:
+    call = InterpretedFunction.__call__
+
+    def called(function: Any, *arguments: Any, **options: Any) -> Any:
+        if not memory.in_launch:
+            raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
+        return call(function, *arguments, **options)
+
+    InterpretedFunction.__call__ = called
 
 
 def _follow_pointers() -> None:

@@ -47,6 +47,12 @@ PATCHES = (
         "no plan: Triton keeps no origin of a pointer",
     ),
     Patch(
+        ("InterpretedFunction.__call__",),
+        "triton_cpu/checking",
+        "a kernel without its grid, or `tl.cdiv` for one, runs as Python outside of a launch, and a GPU refuses it",
+        "no plan",
+    ),
+    Patch(
         _builder("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas"),
         "triton_cpu/checking",
         "each access is checked before or after it is made; block pointers, descriptors and plain loads end in these four",
