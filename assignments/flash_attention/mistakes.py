@@ -22,6 +22,7 @@ LARGEST_SCORES = 2**22  # queries × keys; larger calls are not computed again
 LN_2 = math.log(2)
 Form = Callable[[], tuple[Tensor | None, ...]]
 Mistake = tuple[str, str, Form]  # words, cause, outputs
+NOT_TURNED = "a tl.trans that is missing: where head_dim is the tile's length too, a tile fits either way"
 MASKED = (0.0, -1.0, -10.0, 1.0)  # common scores of masked keys; scores far below all others do no harm
 
 
@@ -143,6 +144,14 @@ class Attention:
                     "a loop over the key blocks that ends, or begins, one block off the diagonal",
                     lambda: j // b < i // b,
                 )
+                row, key = i % b, j % b
+                for which, seen in (("queries", j <= row), ("keys", key <= i), ("queries and keys", key <= row)):
+                    for looked_at in (j // b <= i // b, j >= 0):
+                        yield (
+                            f"when the causal mask counts {which} from the start of each block of {b}",
+                            "an index in the causal mask that lacks the start of its block",
+                            lambda: seen & looked_at,
+                        )
             yield (
                 f"when the causal mask goes by whole blocks of {b} and nothing is masked in the one on the diagonal",
                 "a mask that is missing within the diagonal's block",
@@ -151,6 +160,15 @@ class Attention:
 
     def _kept(self, size: int, what: str) -> Iterator[tuple[str, str, Callable[[Tensor], Tensor]]]:
         """Parts of a dimension of queries or keys: words, cause, and a mask of the indices that take part."""
+        other, others = (self.n, "queries") if what == "keys" else (self.m, "keys")
+        for b in (1, *TILES):
+            if (kept := -(-other // b) * b) < size:
+                yield (
+                    f"of the first {kept} of {size} {what} alone, as many as there are {others}"
+                    + (f", in whole blocks of {b}" if b > 1 else ""),
+                    f"the number of {others} taken for the number of {what}, where the cases with as many of both pass",
+                    lambda at: at < kept,
+                )
         for b in reversed(TILES):
             if b >= size:
                 continue
@@ -163,7 +181,7 @@ class Attention:
                 )
             yield (
                 f"of the last block of {b} {what} alone",
-                "a sum that each block overwrites instead of adding to it",
+                "a sum that each block overwrites instead of adding to it; or, in the forward, a running maximum that is never updated",
                 lambda at: at >= last,
             )
             yield f"of the first {b} {what} alone", "a loop that ends after one block", lambda at: at < b
@@ -182,12 +200,6 @@ class Attention:
             yield words, cause, lambda: self._attend(self.s, mask())
         for words, cause, keep in self._kept(self.m, "keys"):
             yield words, cause, lambda: self._attend(self.s, self.visible & keep(self.j))
-        if self.n < self.m:
-            yield (
-                f"of the first {self.n} of {self.m} keys alone, as many as there are queries",
-                "the number of queries taken for the number of keys",
-                lambda: self._attend(self.s, self.visible & (self.j < self.n)),
-            )
         for b in TILES:
             pad = -self.m % b
             if pad:
@@ -292,6 +304,11 @@ class Attention:
             "arguments in the wrong order",
             lambda: self._attend(self.q @ self.v.T * self.scale, self.visible, self.k),
         )
+        yield (
+            f"with q k in place of q kᵀ, in tiles of {self.d} × {self.d}",
+            NOT_TURNED,
+            lambda: self._attend(self._not_turned(self.q, self.k) * self.scale, self.visible),
+        )
         if self.n == self.m:
             yield (
                 "with q and k swapped",
@@ -345,6 +362,11 @@ class Attention:
         j = torch.arange(self.m + pad, device=self.s.device)
         s = functional.pad(self.s, (0, pad)).masked_fill(j > self.i, score)
         return self._attend(s, j // b <= self.i // b, functional.pad(self.v, (0, 0, 0, pad)))
+
+    def _not_turned(self, left: Tensor, right: Tensor) -> Tensor:
+        """The products of left with tiles of d rows of `right`, in place of those with the tiles' transposes."""
+        tiles = functional.pad(right, (0, 0, 0, -len(right) % self.d)).unflatten(0, (-1, self.d))
+        return (left @ tiles).transpose(0, 1).flatten(1)[:, : len(right)]
 
     def _with_more(self, log_sum: float) -> Tensor:
         """o with further keys whose values are 0 and whose exponentials have the sum exp(log_sum)."""
@@ -501,6 +523,12 @@ class Attention:
                 "the wrong operand of dP = dO Vᵀ",
                 lambda: of_ds(p * (left @ right.T - delta)),
             )
+        tiles = f"in tiles of {self.d} × {self.d}"
+        yield (
+            f"when dP is dO V in place of dO Vᵀ, {tiles}",
+            NOT_TURNED,
+            lambda: of_ds(p * (self._not_turned(do, self.v) - delta)),
+        )
         for words, cause, wrong in (
             ("dP − delta, without the factor P", "a factor P that is missing in dS", dp - delta),
             ("P ∘ dP − delta", "brackets that are missing: dS = P ∘ (dP − delta)", p * dp - delta),
@@ -569,6 +597,11 @@ class Attention:
             *self._other_logsumexps(log_sum),
         ):
             yield words, cause, lambda: of_p((s - lse).exp().masked_fill(~self.visible, 0))
+        yield (
+            "when P is exp2(S − L)",
+            "base 2 where base e is meant: exp(t) = exp2(t · log₂e)",
+            lambda: of_p(((s - self.lse) * LN_2).exp().masked_fill(~self.visible, 0)),
+        )
         for words, cause, factor in self._scales():
             yield (
                 f"when the scores are computed again {words}",

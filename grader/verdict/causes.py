@@ -21,7 +21,9 @@ MAX_MAPS = 3  # of a part
 # General causes, which fit any output that is not finite, or any input that is not contiguous: `diagnosis` names them
 # beside a nearer cause, or alone.
 OF_NAN = "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
-OF_INFINITY = "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end"
+OF_INFINITY = (
+    "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end; or a division by 0"
+)
 OF_STRIDES = "an index that takes an input to be contiguous, or an output to have its strides"
 GENERAL = tuple(NUMBER.sub("#", words) for words in (OF_NAN, OF_INFINITY, OF_STRIDES))
 

@@ -237,7 +237,8 @@ def _never_written(seen: Seen) -> str:
     count = int(unwritten.sum())
     if not count:
         return ""
-    total = seen.got.numel()
+    total, columns = seen.got.numel(), seen.got.shape[-1] if seen.got.ndim else 1
+    width = count * columns // total  # of the part of a row, if each row has one
     whose = _share(count, total).replace(" are", " were").replace(" is", " was")
     flat = unwritten.reshape(-1)
     if count == total:
@@ -249,7 +250,12 @@ def _never_written(seen: Seen) -> str:
         if 4 * written in range(total, total + 4):
             cause = "a size in bytes taken for a number of elements, or the reverse: only the first quarter was written"
         else:
-            cause = "a grid that is too small, or elements left over at the end that nobody handles"
+            swapped = " or has its axes swapped" if seen.got.ndim > 2 else ""
+            cause = f"a grid that is too small{swapped}, or elements left over at the end that nobody handles"
+    elif width * total == count * columns and bool(unwritten[..., columns - width :].all()):
+        cause = (
+            "a block that is shorter than a row, and no loop over the rest: the last columns of every row are left out"
+        )
     else:
         cause = "elements that no thread or program takes for its own"
     return f"{whose} never written: consistent with {cause}"

@@ -156,9 +156,32 @@ def test_what_was_never_written_has_a_cause_by_its_place(size: int, unwritten: s
     assert ("a last, partial block" in line) == (size < 32)
 
 
+@pytest.mark.parametrize(
+    ("unwritten", "cause"),
+    [
+        ((..., slice(3, None)), "a block that is shorter than a row, and no loop over the rest"),
+        ((..., slice(0, 5)), "elements that no thread or program takes for its own"),
+        ((..., slice(0, None, 2)), "elements that no thread or program takes for its own"),
+        ((1, 3), "elements that no thread or program takes for its own"),
+        ((0, slice(3, None)), "elements that no thread or program takes for its own"),
+        ((slice(2, None),), "a grid that is too small, or elements"),
+    ],
+)
+def test_the_end_of_every_row_was_never_written(unwritten: tuple[slice, ...], cause: str) -> None:
+    expected = normal(4, 8)
+    line = story(changed(expected.float(), unwritten, poison((1,), torch.float32)), expected)[1]
+    assert f"consistent with {cause}" in line
+
+
+def test_a_grid_for_batches_and_blocks_may_have_its_axes_swapped() -> None:
+    expected = normal(2, 4, 8)
+    line = story(changed(expected.float(), 1, poison((1,), torch.float32)), expected)[1]
+    assert "a grid that is too small or has its axes swapped, or elements" in line
+
+
 # Not finite -----------------------------------------------------------------------------------------------------------
 
-OVERFLOW = "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end"
+OVERFLOW = "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end; or a division by 0"
 NOT_A_NUMBER = (
     "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
 )
