@@ -173,6 +173,7 @@ TRITON = [
     with_line("axis-of-two-values", BOTH, "x = tl.max(x, x)"),
     with_line("axis-of-two-values", BOTH, "x = tl.max(x, tl.max(x, axis=0))"),
     with_launch("outside-of-a-kernel", BOTH, "y = tl.max(x, 0)"),
+    with_launch("outside-of-a-kernel", "cpu", "twice[lambda meta: (tl.cdiv(64, meta['BLOCK']),)](x, y, 64, BLOCK=64)"),
     with_launch("outside-of-a-kernel", BOTH, "twice[(tl.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)"),
     with_line("axis-out-of-range", BOTH, "x = x - tl.max(x, axis=1)"),
     with_line("axis-is-called-dim", BOTH, "x = x - tl.sum(x, dim=0)"),

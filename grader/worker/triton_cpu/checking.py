@@ -61,6 +61,7 @@ def begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any]) ->
             if (given := _given(getattr(handle, "base", handle))) is not None:  # a descriptor's pointer is its base
                 given.name = f"{name}[{number}]" if isinstance(argument, tuple) else name
     checker.begin_launch(kernel, grid)
+    memory.in_kernel = True
 
 
 def _leave_the_interpreters_operators_out() -> None:
@@ -72,7 +73,7 @@ def _leave_the_interpreters_operators_out() -> None:
             with torch._C.DisableTorchFunction():  # no mode of PyTorch's: tensors are where they really are
                 return execute(executor, *arguments, **options)
         finally:
-            memory.in_launch = False
+            memory.in_launch = memory.in_kernel = False
 
     GridExecutor.__call__ = launched
 
@@ -81,7 +82,7 @@ def _refuse_calls_outside_kernels() -> None:
     call = InterpretedFunction.__call__
 
     def called(function: Any, *arguments: Any, **options: Any) -> Any:
-        if not memory.in_launch:
+        if not memory.in_kernel:
             raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
         return call(function, *arguments, **options)
 

@@ -22,17 +22,18 @@ class KnownMemory:
 
     Attributes:
         in_launch: whether a launch runs. PyTorch's operators are then the interpreter's own, which write nothing.
+        in_kernel: whether its programs run. Before, its grid is asked for.
     """
 
     def __init__(self) -> None:
-        self.in_launch = False
+        self.in_launch = self.in_kernel = False
         self._regions: dict[int, Region] = {}  # the submission's allocations, by start
         self._inputs: list[Region] = []
         self._arena = (0, 0)
 
     def begin_call(self, arena: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
         """Forget earlier calls. `inputs` are the tensors in the judge's `arena` that this call may read."""
-        self.in_launch = False
+        self.in_launch = self.in_kernel = False
         self._regions.clear()
         self._arena = allocation(arena)
         self._inputs = [Region(*extent(one), is_input=True) for one in inputs if one.numel()]
