@@ -99,6 +99,14 @@ HINTS = {
         r"^EOFError: EOF when reading a line",
         'nobody can type while a file is graded: put what asks for input below `if __name__ == "__main__":`',
     ),
+    "notebooks-name": Hint(
+        r"name '(get_ipython|display)' is not defined",
+        "only a notebook has this: delete the line",
+    ),
+    "relative-import": Hint(
+        r"attempted relative import",
+        "your file is no part of a package: import a module beside it by its name alone, without the dot",
+    ),
     # torch.autograd.Function
     "gradients-in-number": Hint(
         r"returned an incorrect number of gradients",
@@ -443,7 +451,7 @@ HINTS = {
     ),
     "header-missing": Hint(
         r"No such file or directory|could not open source file",
-        "there is no such header: is it misspelt, or a file of yours that was not handed in?",
+        "there is no such header: is it misspelt, a file of yours that was not handed in, or one in < > that wants quotation marks?",
     ),
     "semicolon": Hint(
         r"expected (a )?.;.(?! before .=)|expected .,. or .;",

@@ -28,6 +28,9 @@ STANDS_FOR = {
 }
 MERGE = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)  # git's marks of a conflict
 FENCE = re.compile(r"^```", re.MULTILINE)  # Markdown's mark of code
+MAGIC = re.compile(r"^(%%?|!)[ \t]*[a-z]", re.MULTILINE)  # a notebook's commands, as !pip
+CELL_MAGIC = re.compile(r"^%%[a-z]", re.MULTILINE)  # those of a cell, as %%writefile; ! and % may begin a line of C++
+NOTEBOOKS = "this is a command to a notebook, which no program can have: delete the line"
 INVALID = re.compile(r"invalid (?:non-printable )?character (?:'.' \()?U\+(?P<code>[0-9A-F]{4,6})")
 
 
@@ -79,6 +82,8 @@ def _of_python(source: bytes) -> str:
     if found := INVALID.search(why.msg):
         return f"line {why.lineno}: {_character(chr(int(found['code'], 16)))}"
     text = decoded(source)
+    if any(_line(text, one.start()) == why.lineno for one in MAGIC.finditer(text)):
+        return f"line {why.lineno}: {NOTEBOOKS}"
     first = _line(text, len(text) - len(text.lstrip()))
     is_of_it = why.lineno in (first, *(_line(text, one.start()) for one in FENCE.finditer(text)))
     return _left_over(text, fences=is_of_it)
@@ -146,7 +151,9 @@ def _character(character: str) -> str:
 
 
 def left_over(file: str, code: str) -> str:
-    """A sentence about git's or Markdown's marks in C++ `code` without comments and strings; "" if there are none."""
+    """A sentence about the marks of git, Markdown or a notebook in C++ `code` without comments and strings; "" if there are none."""
+    if found := CELL_MAGIC.search(code):
+        return f"{file}, line {_line(code, found.start())}: {NOTEBOOKS}"
     return f"{file}, {told}" if (told := _left_over(code)) else ""
 
 

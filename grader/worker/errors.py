@@ -85,7 +85,7 @@ def describe(error: BaseException) -> WorkerError:
         return WorkerError("failed", "", clean(str(fault))[:MAX_MESSAGE], place, "submission")
     if not _on_gpu and (words := _needs_gpu(error)):
         return WorkerError("unsupported", "", clean(words), place, "submission")
-    message = clean(_message(error))[:MAX_MESSAGE]
+    message = clean(without_root(_message(error)))[:MAX_MESSAGE]
     return WorkerError(_kind(error), clean(type(error).__name__)[:100], message, place, _raised_by(error))
 
 

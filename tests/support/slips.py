@@ -90,6 +90,10 @@ TRITON = [
     with_launch("argument-twice", BOTH, LAUNCH, above=f"{AUTOTUNE}\n@triton.jit"),
     with_launch("launch-returns-nothing", BOTH, "y = twice[(1,)](x, y, x.numel(), BLOCK=64) + 1"),
     Slip("input-asked-for", BOTH, f"{HEAD}\ndef double(x):\n    raise EOFError('EOF when reading a line')\n"),
+    Slip(
+        "notebooks-name", BOTH, f"{HEAD}\ndef double(x):\n    return x\n\nget_ipython().system('pip install triton')\n"
+    ),
+    Slip("relative-import", BOTH, f"{HEAD}\nfrom .kernels import twice\n\ndef double(x):\n    return x\n"),
     autograd("gradients-in-number", "pass", "return dy * 2"),
     autograd("gradients-in-number", "pass", "pass"),
     autograd("saved-in-number", "pass", "x, y = ctx.saved_tensors"),

@@ -13,6 +13,7 @@ MERGE = (
     "<<<<<<<, ======= and >>>>>>>"
 )
 MARKDOWN = "``` is Markdown's, as in a chat: keep the lines of code alone, without those around them"
+NOTEBOOKS = "this is a command to a notebook, which no program can have: delete the line"
 FAULTS = {
     b"x = 1\n# J\xf6rg\n": "line 2: the byte 0xF6 is not UTF-8: save the file as UTF-8",
     b"x = 1\r# J\xf6rg\r": "line 2: the byte 0xF6 is not UTF-8: save the file as UTF-8",
@@ -37,6 +38,9 @@ FAULTS = {
     b"```python\nx = 1\n```\n": f"line 1: {MARKDOWN}",
     b"\nHere is the kernel:\n\n```python\nx = 1\n```\n": f"line 4: {MARKDOWN}",
     b"x = 1\n```\n\nIt needs no shared memory.\n": f"line 2: {MARKDOWN}",
+    b"import torch\n\n!pip install triton\nx = 1\n": f"line 3: {NOTEBOOKS}",
+    b"%%writefile softmax.py\nimport torch\n": f"line 1: {NOTEBOOKS}",
+    b"%matplotlib inline\n": f"line 1: {NOTEBOOKS}",
     b'\n{"cells": [], "metadata": {}, "nbformat": 4}\n': "line 1: this is a Jupyter notebook and no program: export it as a script, "
     "or copy the code of its cells",
     "x = 2 € 3\n".encode(): "line 1: the character € (U+20AC, euro sign) means nothing in a program: delete it, or type what "
@@ -67,11 +71,14 @@ def test_text_is_left_alone(source: bytes) -> None:
 
 def test_other_mistakes_are_pythons_to_tell() -> None:
     assert fault("softmax.py", b"x = (") == ""
+    assert fault("softmax.py", b"x = (7\n% y)\nz = = 1\n") == ""
     assert fault("softmax.py", b'import torch\n\ndef f(:\n    """\n```\nf(x)\n```\n"""\n') == ""
     assert fault("gelu.cu", "// “a” J\xf6rg".encode("latin-1", errors="replace")) == ""
 
 
-def test_marks_of_git_and_markdown_in_cpp_are_told() -> None:
+def test_marks_of_git_markdown_and_notebooks_in_cpp_are_told() -> None:
     assert left_over("gelu.cu", "int x;\n=======\nint y;\n") == f"gelu.cu, line 2: {MERGE}"
     assert left_over("gelu.cu", "```cpp\nint x;\n```\n") == f"gelu.cu, line 1: {MARKDOWN}"
+    assert left_over("gelu.cu", "%%writefile gelu.cu\nint x;\n") == f"gelu.cu, line 1: {NOTEBOOKS}"
     assert left_over("gelu.cu", "k<<<1, 2\n>>>(x);\n") == ""
+    assert left_over("gelu.cu", "if (a &&\n!b || c\n% d) return;\n") == ""
