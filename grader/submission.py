@@ -27,7 +27,7 @@ MAX_FILES = 200
 MAX_DEPTH = 6
 MAX_NOTES = 20
 MAX_PATH = 4096  # characters; the path tells reports of different submissions apart
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ ()-]{0,99}")  # browsers write `softmax (1).py`
 IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv", "handouts"}
 LITTER = {"__MACOSX", "Thumbs.db", "desktop.ini"}  # of macOS and Windows, beside files that begin with a dot
 COPY = r"copy([\W_]?of)?|kopie([\W_]?von)?|copi[ae]([\W_]?d[ei])?"  # added by systems to a copy's name
@@ -43,7 +43,7 @@ SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
 TEXT_SUFFIXES = SOURCE_SUFFIXES | {".txt", ".md", ".toml", ".json"}
 IS_A_LINK = "a symbolic link; links are not followed"
 IS_NO_FILE = "not a regular file"
-HAS_ODD_NAME = "an odd name; letters, digits, _ . + - are allowed"
+HAS_ODD_NAME = "an odd name; letters, digits, _ . + - ( ) are allowed"
 
 
 class SubmissionError(Exception):
@@ -311,6 +311,11 @@ def is_litter(path: Sequence[str]) -> bool:
     return any(map(_passed_over, path))
 
 
+def left_out(names: Sequence[str]) -> str:
+    """A sentence about a folder of which all files and folders, `names`, are left out."""
+    return f"holds nothing but {_some(names)}, always left out"
+
+
 def unfit(name: str, size: int) -> str:
     """Why no file of this name and size belongs to a submission; "" if `stage`, or a `survey`, has to look at it."""
     return _too_large(size) or _of_no_use(name, TEXT_SUFFIXES | MISNAMED_SUFFIXES)
@@ -373,7 +378,8 @@ def _stage(
     except OSError as error:
         raise SubmissionError(f"{source}: cannot be read ({error.strerror}); {expected}") from None
     if not contents and not refused:
-        raise SubmissionError(f"{source}: is empty; {expected}")
+        left = sorted(os.listdir(root))
+        raise SubmissionError(f"{source}: {left_out(left) if left else 'is empty'}; {expected}")
     target.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     unpack(contents, target)

@@ -344,7 +344,9 @@ def test_a_socket_is_refused(source: Path, staged: Staged, monkeypatch: pytest.M
         assert "cannot be read" in staged().refused["s.py"]
 
 
-@pytest.mark.parametrize("name", ["a.py", "A-b_c.d+e.py", "two words.py", "_x.py", "9.py", "x" * 97 + ".py"])
+@pytest.mark.parametrize(
+    "name", ["a.py", "A-b_c.d+e.py", "two words.py", "x (1).py", "_x.py", "9.py", "x" * 97 + ".py"]
+)
 def test_ordinary_names_are_taken(source: Path, staged: Staged, name: str) -> None:
     (source / name).write_text("x = 1")
     assert name in staged().info.files
@@ -397,13 +399,15 @@ def test_a_wanted_name_deep_down_does_not_pass_for_the_file_itself(source: Path,
         ("none", "no such folder; expected a folder with gelu.cu, softmax.py"),
         ("student/softmax.py", "is a file; expected a folder with gelu.cu, softmax.py"),
         ("empty", "is empty; expected a folder with gelu.cu, softmax.py"),
+        ("built", "holds nothing but .git and build, always left out; expected a folder with gelu.cu, softmax.py"),
         ("x" * 300, "cannot be read (File name too long)"),
     ],
 )
 def test_what_is_no_submission_is_named_with_what_is_expected(
     source: Path, tmp_path: Path, name: str, words: str
 ) -> None:
-    (source.parent / "empty" / ".git").mkdir(parents=True)
+    (source.parent / "empty").mkdir()
+    laid_out(source.parent / "built", ".git/config", "build/softmax.py")
     with pytest.raises(SubmissionError) as error:
         stage(tmp_path / name, tmp_path / "staged", WANTED)
     assert str(error.value).startswith(str(tmp_path / name)[:200])

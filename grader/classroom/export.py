@@ -11,7 +11,7 @@ from grader.assignment import load_course
 from grader.classroom import gradebook, gradescope
 from grader.classroom.folder import ClassError, RunFolder, full_disk_told, write_whole
 from grader.classroom.grades import Basis, Grade, Grades
-from grader.classroom.sheet import read_sheet
+from grader.classroom.sheet import BOM, read_sheet
 from grader.report.style import counted
 
 
@@ -64,7 +64,7 @@ def export(folder: RunFolder, wanted: Wanted, course: Path) -> tuple[Path, list[
     with full_disk_told(into):
         into.parent.mkdir(parents=True, exist_ok=True)
     if wanted.form is Format.csv:
-        write_whole(into, gradebook.table(every))
+        write_whole(into, BOM + gradebook.table(every))  # by which Excel knows UTF-8
         return into, [*_counted(every), *_overrides(every, wanted.basis)]
     is_gradescope = wanted.form is Format.gradescope
     said = gradebook.refuse_open(every, wanted.form.value.capitalize(), wanted.without_open, also_missing=is_gradescope)

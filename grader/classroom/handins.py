@@ -21,6 +21,7 @@ from grader.submission import (
     NAME,
     SubmissionError,
     is_litter,
+    left_out,
     pack,
     stage,
     survey,
@@ -104,7 +105,8 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
         try:
             staged = stage(unpacked, copy, tuple(wanted), where, misnamed=True)
         except SubmissionError:
-            return Kept("", tuple(notes) or ("nothing is in it",))
+            left = [entry.name for entry in found.entries]
+            return Kept("", tuple(notes) or (left_out(left) if left else "nothing is in it",))
         notes += staged.info.notes
         notes += _other_versions(copy, staged.info.files, wanted)
         if not staged.info.files:

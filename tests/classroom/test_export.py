@@ -60,6 +60,7 @@ def test_moodle_has_its_own_columns(made: MadeClass, tmp_path: Path) -> None:
 def test_csv_says_open_points_itself(made: MadeClass) -> None:
     path, notes = export(made.folder, Wanted(Format.csv), ROOT)
     assert len(path.read_text().splitlines()) == 5
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf"), "or Excel reads names in another encoding"
     assert notes == ["2 students with a grade; 1 without: not graded yet; 1 without: nothing was handed in"]
 
 
