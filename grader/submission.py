@@ -34,9 +34,10 @@ COPY = r"copy([\W_]?of)?|kopie([\W_]?von)?|copi[ae]([\W_]?d[ei])?"  # added by s
 MAX_NAMED = 3  # files or folders in a sentence
 # Likenesses of a file's name to a wanted name: equal; a platform's variant of it; containing it, or a notebook's.
 SAME, RENAMED, SIMILAR = 3, 2, 1
+NOTEBOOK = ".ipynb"
 OTHER_SUFFIXES = {
-    ".cu": {".ipynb", ".cpp", ".cc", ".c", ".cuh"},
-    ".py": {".ipynb"},
+    ".cu": {NOTEBOOK, ".cpp", ".cc", ".c", ".cuh"},
+    ".py": {NOTEBOOK},
 }  # of files that may be a misnamed wanted file
 MISNAMED_SUFFIXES = set().union(*OTHER_SUFFIXES.values())
 SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
@@ -151,7 +152,8 @@ def _kernels(found: Sequence[str], name: str) -> str:
 
 
 def _defining(stub: Path, entry: str, folder: Path) -> list[str]:
-    """The files of the stub's kind in `folder` that define the function `entry`, but copies of the stub and files of other assignments.
+    """The files of the stub's kind, and notebooks, in `folder` that define the function `entry`; no copies of the stub, and no files of
+    other assignments.
 
     None where there is no stub.
     """
@@ -166,11 +168,14 @@ def _defining(stub: Path, entry: str, folder: Path) -> list[str]:
     with _opened(folder, [stub.name]) as root:
         for path in map("/".join, _paths(root)):
             file = folder / path
-            if path in stubs or file.suffix != stub.suffix or file.is_symlink() or not file.is_file():
+            if path in stubs or file.suffix not in (stub.suffix, NOTEBOOK) or file.is_symlink() or not file.is_file():
                 continue
             with contextlib.suppress(OSError), file.open("rb") as opened:
                 source = opened.read(MAX_FILE_BYTES)
-                if source != stubs[stub.name] and re.search(defined, source.decode(errors="replace"), re.MULTILINE):
+                text = source.decode(errors="replace")
+                if file.suffix == NOTEBOOK:  # whose lines of code are strings of JSON
+                    text = re.sub(r'\\n(",\s*")?|^\s*"', "\n", text, flags=re.MULTILINE)
+                if source != stubs[stub.name] and re.search(defined, text, re.MULTILINE):
                     found.append(path)
     return found
 
@@ -179,7 +184,7 @@ def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]
     """The files that may be the wanted file: with its name or a platform's variant of it, else with a similar name, else notebooks."""
     alike = [(path, like) for path in paths for like, name in [_likeness(path[-1], asked)] if name == wanted and like]
     surest = [path for path, like in alike if like >= RENAMED] or [path for path, _ in alike]
-    notebooks = [path for path in paths if path[-1].casefold().endswith(".ipynb") and not _likeness(path[-1], asked)[0]]
+    notebooks = [path for path in paths if path[-1].casefold().endswith(NOTEBOOK) and not _likeness(path[-1], asked)[0]]
     return ["/".join(path) for path in surest or notebooks]
 
 
@@ -244,7 +249,7 @@ def _instead(wanted: Sequence[str], found: Sequence[str]) -> str:
 def _mend(found: Sequence[str], names: str) -> str:
     if len(found) > 1:
         return f"keep the one that counts, as {names}"
-    if found[0].casefold().endswith(".ipynb"):
+    if found[0].casefold().endswith(NOTEBOOK):
         return f"a notebook cannot be graded, so save its code as {names}"
     return f"move it out of its folder, as {names}" if "/" in found[0] else f"rename it to {names}"
 
@@ -328,6 +333,8 @@ def _too_large(size: int) -> str:
 def _of_no_use(name: str, kinds: Collection[str]) -> str:
     if PurePosixPath(name).suffix in kinds:
         return ""
+    if PurePosixPath(name).suffix == NOTEBOOK:
+        return "a notebook, which cannot be graded: save its code as a script"
     return "not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")"
 
 

@@ -110,5 +110,5 @@ def make_folder(course: Path, assignments: Sequence[Assignment], target: Path) -
                 file.write(text)
             made.append(path)
     except OSError as error:
-        raise FolderError(f"{error.filename}: cannot be written ({error.strerror})") from None
+        raise FolderError(f"{error.filename or target}: cannot be written ({error.strerror})") from None
     return made

@@ -286,6 +286,7 @@ TOO_LARGE, KIND, ODD = "larger than 1 MiB", "not a kind of file that a submissio
 NEVER_TAKEN = {
     b"more.py": (b"x" * (MAX_FILE_BYTES + 1), TOO_LARGE),
     b"notes.txt": (b"\x7fELF\0\0\0", "a binary file"),
+    b"lab.ipynb": (b"{}", "a notebook, which cannot be graded: save its code as a script"),
     **dict.fromkeys([b"kernel.so", b"kernel.o", b"weights.pt", b"softmax", b"a.pyc", b"x.PY"], (b"text", KIND)),
     **dict.fromkeys(
         [
@@ -634,6 +635,12 @@ KERNEL = "import triton\n\n\ndef softmax(x):\n    return x\n"
 CU_KERNEL = '// gelu(x)\nextern "C" void gelu(const float* x,\n                     float* y) {\n  y[0] = 1;\n}\n'
 
 
+def notebook(code: str, indent: int | None = 1) -> str:
+    return json.dumps(
+        {"cells": [{"source": ["%%time\n", *code.splitlines(keepends=True)]}], "nbformat": 4}, indent=indent
+    )
+
+
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
     """A folder as `grader init` makes it."""
@@ -654,6 +661,8 @@ def begun(tmp_path: Path) -> Path:
         ("lab2.py", "class S: ...\n\nsoftmax = S.apply\n", "rename it to softmax.py"),
         ("work/softmax.py", KERNEL, "move it out of its folder, as softmax.py"),
         ("gelu_v2.cu", CU_KERNEL, "rename it to gelu.cu"),
+        ("lab.ipynb", notebook(KERNEL), "a notebook cannot be graded, so save its code as softmax.py"),
+        ("small.ipynb", notebook(KERNEL, indent=None), "a notebook cannot be graded, so save its code as softmax.py"),
     ],
 )
 def test_a_kernel_beside_an_untouched_stub_is_named(begun: Path, file: str, content: str, mend: str) -> None:
@@ -694,9 +703,18 @@ def test_of_two_kernels_beside_a_stub_both_are_named(begun: Path) -> None:
         ("attention.py", KERNEL),
         ("gelu.py", CU_KERNEL),
         ("notes.txt", KERNEL),
+        ("tests.ipynb", notebook("from softmax import softmax\n\ny = softmax(x)\n")),
         ("other.cu", "void gelu(const float* x);\nvoid f() { gelu(x); }\n"),
     ],
-    ids=["a copy of the stub", "calls", "another assignment's", "another language", "no program", "a declaration"],
+    ids=[
+        "a copy of the stub",
+        "calls",
+        "another assignment's",
+        "another language",
+        "no program",
+        "a notebook's calls",
+        "a declaration",
+    ],
 )
 def test_other_files_beside_a_stub_are_not_taken_for_the_kernel(begun: Path, file: str, content: str) -> None:
     (begun / file).write_text(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,13 @@ def test_a_place_that_cannot_be_written_is_refused_in_words(tmp_path: Path) -> N
     (tmp_path / "file").write_text("x")
     with pytest.raises(FolderError, match="cannot be written"):
         made(tmp_path / "file" / "below")
+
+
+def test_a_folder_in_which_a_file_finds_no_room_is_named(tmp_path: Path) -> None:
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most))
+    try:
+        with pytest.raises(FolderError, match=r"new: cannot be written \(File too large\)"):
+            made(tmp_path / "new")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
