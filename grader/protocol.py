@@ -713,4 +713,5 @@ def missing_function(file: str, entry: str, names: Iterable[str], has: str = "ha
     """
     found = sorted(dict.fromkeys(names), key=lambda name: -difflib.SequenceMatcher(None, name.lower(), entry).ratio())
     told = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
-    return f"{file} {has} no function {entry!r}, {f'only {told}' if found else 'and no other'}"
+    none = "and no other: is it empty, or all of it a comment?" if has == "has" else "and no other"
+    return f"{file} {has} no function {entry!r}, {f'only {told}' if found else none}"

@@ -123,7 +123,7 @@ def test_files_that_were_saved_together_come_in_the_courses_order(course: Course
             ["task.py has no function 'double', only my_double, helper"],
             1,
         ),
-        ("", ["task.py has no function 'double', and no other"], 1),
+        ("", ["task.py has no function 'double', and no other: is it empty, or all of it a comment?"], 1),
         (
             "def double(x):\n    raise NotImplementedError('double: to do')\n",
             ["○ task.py", "still the starter's stub"],
