@@ -25,13 +25,13 @@ from grader.report.model import SubmissionInfo
 MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 200
 MAX_DEPTH = 6
-MAX_NOTES = 20
 MAX_PATH = 4096  # characters; the path tells reports of different submissions apart
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ ()-]{0,99}")  # browsers write `softmax (1).py`
 IGNORED_FOLDERS = {"__pycache__", "node_modules", "grader-report", "build", "venv", "handouts"}
 LITTER = {"__MACOSX", "Thumbs.db", "desktop.ini"}  # of macOS and Windows, beside files that begin with a dot
 COPY = r"copy([\W_]?of)?|kopie([\W_]?von)?|copi[ae]([\W_]?d[ei])?"  # added by systems to a copy's name
 MAX_NAMED = 3  # files or folders in a sentence
+MAX_IGNORED = 8  # ignored files in a sentence
 # Likenesses of a file's name to a wanted name: equal; a platform's variant of it; containing it, or a notebook's.
 SAME, RENAMED, SIMILAR = 3, 2, 1
 NOTEBOOK = ".ipynb"
@@ -254,10 +254,10 @@ def _mend(found: Sequence[str], names: str) -> str:
     return f"move it out of its folder, as {names}" if "/" in found[0] else f"rename it to {names}"
 
 
-def _some(names: Sequence[str]) -> str:
-    shown = [_printable(name) for name in names[:MAX_NAMED]]
-    if len(names) > MAX_NAMED:
-        return f"{', '.join(shown)} and {len(names) - MAX_NAMED} more"
+def _some(names: Sequence[str], most: int = MAX_NAMED) -> str:
+    shown = [_printable(name) for name in names[:most]]
+    if len(names) > most:
+        return f"{', '.join(shown)} and {len(names) - most} more"
     return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
@@ -392,14 +392,19 @@ def _stage(
     unpack(contents, target)
     for name, content in sorted(contents.items()):
         digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
-    ignored = sorted(refused.items() - {(name, refused[name]) for name in found.spoken_of & refused.keys()})
-    notes = [f"{_printable(name)}: ignored, {why}" for name, why in ignored]
-    if len(notes) > MAX_NOTES:
-        notes = [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more files were ignored"]
+    notes = ignored({name: why for name, why in refused.items() if name not in found.spoken_of}, wanted)
     info = SubmissionInfo(
         path=path, sha256=digest.hexdigest(), files=tuple(sorted(contents)), notes=(*found.notes, *notes)
     )
     return Submission(target, info, refused)
+
+
+def ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:
+    """A sentence for each reason with its files; files of the assignments come first."""
+    by_reason: dict[str, list[str]] = {}
+    for name in sorted(refused, key=lambda name: (PurePosixPath(name).name not in wanted, name)):
+        by_reason.setdefault(refused[name], []).append(name)
+    return [f"{_some(names, MAX_IGNORED)}: ignored, {why}" for why, names in by_reason.items()]
 
 
 def pack(folder: Path) -> dict[str, bytes]:

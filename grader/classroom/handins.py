@@ -20,6 +20,7 @@ from grader.submission import (
     MAX_FILE_BYTES,
     NAME,
     SubmissionError,
+    ignored,
     is_litter,
     left_out,
     pack,
@@ -95,7 +96,7 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
         unpacked, copy = Path(draft, "unpacked"), Path(draft, "copy")
         unpacked.mkdir()
         refused = _unpack(_with_inner(found.entries, notes), unpacked, notes)
-        notes += _ignored(refused, wanted)
+        notes += ignored(refused, wanted)
         try:
             where = survey(unpacked, wanted, known)
             notes += where.misnamed.values()
@@ -130,14 +131,6 @@ def _other_versions(copy: Path, files: Collection[str], wanted: Collection[str])
         others = [path for path in same if (copy / path).read_bytes() != (copy / name).read_bytes()]
         notes += [f"{name} is what counts, and not {first_of(others)}"] * bool(others)
     return notes
-
-
-def _ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:
-    """A sentence for each reason with its files; files of the assignments come first."""
-    by_reason: dict[str, list[str]] = {}
-    for name in sorted(refused, key=lambda name: (PurePosixPath(name).name not in wanted, name)):
-        by_reason.setdefault(refused[name], []).append(name)
-    return [f"{first_of(names)}: ignored, {why}" for why, names in by_reason.items()]
 
 
 def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
