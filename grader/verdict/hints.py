@@ -435,7 +435,7 @@ HINTS = {
     ),
     "declared-twice": Hint(
         r"has already been (declared|defined)|redeclaration of|conflicting declaration|redefinition of",
-        "the name has a meaning here already: take another one, or assign without its type",
+        "the name has a meaning here already: take another one, assign without its type, or, in a header, begin with #pragma once",
     ),
     "template-in-extern-c": Hint(
         r'may not have extern "C" linkage|template with C linkage',
@@ -450,7 +450,7 @@ HINTS = {
         r"extended-lambda", "the grader builds without --extended-lambda: write a __device__ function"
     ),
     "header-missing": Hint(
-        r"No such file or directory|could not open source file",
+        r"fatal error: .*No such file or directory|could not open source file",
         "there is no such header: is it misspelt, a file of yours that was not handed in, or one in < > that wants quotation marks?",
     ),
     "semicolon": Hint(

@@ -127,6 +127,7 @@ def test_words_of_the_grader_get_no_hint() -> None:
         "y has shape (3,), expected (4,)",
         "the process ended: an exception of C++ was thrown and not caught: std::runtime_error: empty",
         "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'config.yaml'",
     ):
         assert hint_for(words, '  File "softmax.py", line 7, in softmax\n    y = helper(x)\n') == ""
 

@@ -41,6 +41,7 @@ FAULTS = {
     b"import torch\n\n!pip install triton\nx = 1\n": f"line 3: {NOTEBOOKS}",
     b"%%writefile softmax.py\nimport torch\n": f"line 1: {NOTEBOOKS}",
     b"%matplotlib inline\n": f"line 1: {NOTEBOOKS}",
+    b"try:\n    import triton\nexcept ImportError:\n    !pip install triton\n": f"line 4: {NOTEBOOKS}",
     b'\n{"cells": [], "metadata": {}, "nbformat": 4}\n': "line 1: this is a Jupyter notebook and no program: export it as a script, "
     "or copy the code of its cells",
     "x = 2 € 3\n".encode(): "line 1: the character € (U+20AC, euro sign) means nothing in a program: delete it, or type what "
