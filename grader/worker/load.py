@@ -46,6 +46,7 @@ def load(path: Path, entry: str, build: Build | None, compiled: bool = False) ->
     """
     set_root(path.parent)
     sys.path.insert(0, str(path.parent))
+    sys.argv = [str(path)]  # as if run by its name: the worker's own arguments would end a file that parses them
     if compiled:
         _start_compiler()
         torch._dynamo.reset()

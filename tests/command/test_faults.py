@@ -179,6 +179,7 @@ LOADING: dict[str, str | None] = {
     "exits": "import sys\nsys.exit(0)\n",
     "exits_hard": "import os\nos._exit(0)\n",
     "hangs": "while True:\n    pass\n",
+    "no_options": "import argparse\nargparse.ArgumentParser().parse_args()\n\ndef double(x):\n    return x * 2\n",
     "fine": "from helper_of_mine import two\n\ndef double(x):\n    return x * two\n",
     "helper_of_mine": "two = 2\n\ndef double(x):\n    return x * two\n",
 }
@@ -199,6 +200,7 @@ LOADING_EXPECTED: dict[str, tuple[str, str, str]] = {
     "exits": ("crashed", "SystemExit", 'File "exits.py", line 2'),
     "exits_hard": ("crashed", "exit code 0", ""),
     "hangs": ("timed_out", "no answer within 4 s", 'File "hangs.py", line '),
+    "no_options": ("passed", "", ""),
     "fine": ("passed", "", ""),
     "helper_of_mine": ("passed", "", ""),
 }
