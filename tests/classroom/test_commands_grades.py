@@ -105,7 +105,7 @@ def test_exports_and_boards_are_written(made: MadeClass) -> None:
     written = typed("export", run, "csv", "--into", run.parent / "g.csv")
     assert written.exit_code == 0, written.output
     assert f"{run.parent / 'g.csv'}: 2 students with a grade; 1 without: nothing was handed in" in written.output
-    assert (run.parent / "g.csv").read_text().startswith("key,name,email,points")
+    assert (run.parent / "g.csv").read_text(encoding="utf-8-sig").startswith("key,name,email,points")
     assert "the machine's limit" in typed("leaderboard", run).output
     assert typed("leaderboard", run, "--markdown").output.startswith("## GeLU in CUDA C++, on NVIDIA H100")
     assert typed("leaderboard", run, "--csv").output.startswith("gpu,part,sizes,baseline,rank,name,speedup,low,high\n")
