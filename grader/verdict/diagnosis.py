@@ -25,10 +25,9 @@ BASES = "consistent with mixing base-e and base-2 exponentials or logarithms"
 CONSTANTS = {
     math.log(2): f"ln 2: {BASES}",
     1 / math.log(2): f"log2 e: {BASES}",
-    2.0: "2",
-    0.5: "1/2",
     -1.0: "-1: the sign is wrong",
 }
+ALSO_TRIALS = " (in Triton also by the trial launches of autotune, without reset_to_zero)"
 CLOSE = 0.02
 FEW = 8  # elements: an output of so many is shown whole
 SAME_VALUES = 2e-3  # the error that may be left once values in another order are sorted
@@ -317,6 +316,8 @@ def _factor(seen: Seen) -> str:
     of_d = f" for d = {d}: consistent with a missing or doubled scale, or a sum over as many"
     known = [*CONSTANTS.items(), *((root, words + of_d) for root, words in roots.items())]
     which = next((f", which is {words}" for constant, words in known if abs(middle / constant - 1) < CLOSE), "")
+    if not which and middle > 1 and abs(middle - round(middle)) < CLOSE:
+        which = f": consistent with a factor that is left out, or a sum that is made {middle:.0f} times{ALSO_TRIALS}"
     if 2 * int(seen.bad.sum()) > seen.bad.numel():
         return f"got is {middle:.4g} times expected throughout{which}"
     return f"the wrong elements are {middle:.4g} times expected{which}"

@@ -194,6 +194,15 @@ HOLDS = {
         assert y.count_nonzero() == 20 and tuned.best_config.kwargs["BLOCK"] == 64
         assert len(tuned.warmup(x, y, 20, grid=(1,))) == 6
     """,
+    "trial launches of autotune": """
+        for reset, launches in ((["y_ptr"], 1), (None, 2)):
+            y = torch.zeros(16, device="cuda")
+            tuned = triton.autotune([triton.Config({"BLOCK": 16}, num_warps=w) for w in (1, 2)], key=[], reset_to_zero=reset)(counted)
+            tuned[(3,)](y)
+            assert y.tolist() == [3 * launches] * 16
+            tuned[(3,)](y)
+            assert y.tolist() == [3 * launches + 3] * 16
+    """,
     "heuristics": """
         sized = triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["n"]) if args["x_ptr"].is_cuda else 0})(scaled)
         y = torch.empty(20, device="cuda")
@@ -267,6 +276,10 @@ def loop(y_ptr, n):
     for i in range(2, n, 3):
         total += i.to(tl.float32)
     tl.store(y_ptr + tl.arange(0, 16), total)
+
+@triton.jit
+def counted(y_ptr, BLOCK: tl.constexpr):
+    tl.atomic_add(y_ptr + tl.arange(0, BLOCK), 1.0)
 
 @triton.jit
 def wide_loop(y_ptr, n):

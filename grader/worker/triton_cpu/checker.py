@@ -64,6 +64,8 @@ class Checker:
     on.
     """
 
+    traces = False
+
     def __init__(self, memory: KnownMemory) -> None:
         self.fault: KernelFault | None = None
         self._memory = memory

@@ -105,6 +105,8 @@ class _Launch:
 class Tracer(Checker):
     """Records launches. As a checker, it still looks at bounds, because an access out of bounds may end the process."""
 
+    traces = True
+
     def __init__(self, arena: torch.Tensor, traffic: Traffic) -> None:
         super().__init__(checking.memory)
         self._arena, self._traffic = allocation(arena), traffic
