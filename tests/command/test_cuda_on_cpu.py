@@ -20,6 +20,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"),
 ]
 
+DEEP = "struct D { static float of(float v, int k) { volatile float w[9]; w[k % 9] = v; return w[0] + of(v, k + 1); } }; y[i] = D::of(v, i)"
+
 
 def grade(start_run: StartRun, folder: Path, source: str) -> Ran:
     (folder / "gelu.cu").write_text(source)
@@ -49,13 +51,14 @@ def test_right_kernels_pass(start_run: StartRun, tmp_path: Path, formula: str) -
         ('"C" void gelu', '"C" void my_gelu', "n-1", "failed", "exports no function 'gelu', only my_gelu"),
         ('extern "C" void', "static void", "n-1", "failed", "exports no function 'gelu', and no other"),
         ("    if (n > 0)", "    *(int*)(4 * n) = 1; if (n > 0)", "n-1", "crashed", "host code follows a null pointer in line 13 (SIGSEGV)"),
-        ("y[i] = FORMULA", "y[i] = 7 % int(blockIdx.x)", "n-1", "crashed", "a kernel divides an integer by 0 in line 9, called from"),
+        ("y[i] = FORMULA", "y[i] = 7 % int(blockIdx.x)", "n-1", "crashed", "device code divides an integer by 0 in line 9, called from"),
+        ("y[i] = FORMULA", DEEP, "n-1", "crashed", "device code has filled a thread's stack in line 9"),
         ("    if (n > 0)", "    while (n > 0) n += 2; if (n > 0)", "n-1", "timed_out", 'File "gelu.cu", line 13, in gelu'),
         ("#include <cstdint>", "#include <mma.h>\nusing namespace nvcuda;", "n-1", "skipped", "line 5: nvcuda is not known to"),
         ("y[i] = FORMULA", "y[0] = FORMULA", "n-1025", "failed", "race"),
     ],
     ids=["past the end", "no blocks", "grid", "erf", "constant", "half", "compile", "endless", "C++ name",
-         "name", "static", "null", "by zero", "host loop", "header", "race"],
+         "name", "static", "null", "by zero", "recursion", "host loop", "header", "race"],
 )  # fmt: skip
 def test_wrong_kernels_are_told_what_is_wrong(
     tmp_path: Path, old: str, new: str, case: str, outcome: str, words: str

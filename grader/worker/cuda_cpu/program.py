@@ -83,16 +83,20 @@ class Kernel:
         lines = [f"line {one.line}{'' if one.file.name == main else f' of {one.file.name}'}" for one in stack]
         where = f"{', called from '.join(lines)}" if lines else "its own code"
         name = signal.Signals(number).name
-        in_a_kernel = self._library.in_a_kernel()  # whose accesses are checked before they are made
-        code = "a kernel" if in_a_kernel else "host code"
+        in_a_kernel = self._library.in_a_kernel()
+        code = "device code" if in_a_kernel else "host code"
         if number == signal.SIGFPE:
             return f"{code} divides an integer by 0 in {where} ({name})"
-        if number == signal.SIGILL or in_a_kernel:
+        if number != signal.SIGILL and self._library.stack_was_full():
+            if in_a_kernel:
+                return (
+                    f"device code has filled a thread's stack in {where} ({name}): does it call itself without an end?"
+                )
+            return f"host code calls itself until its stack is full, in {where} ({name})"
+        if number == signal.SIGILL or in_a_kernel:  # whose accesses are checked before they are made
             return (
                 f"{code} runs into what is no instruction in {where} ({name}): does each function return what it says?"
             )
-        if self._library.stack_was_full():
-            return f"host code calls itself until its stack is full, in {where} ({name})"
         address = self._library.reached_for()
         what = "a null pointer" if address < NULL_BYTES else "a pointer to where there is no memory"
         return f"host code follows {what} in {where} ({name})"

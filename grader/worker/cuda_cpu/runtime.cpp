@@ -42,7 +42,7 @@ uint3 threadIdx, blockIdx, blockDim, gridDim;  // constants to the student's cod
 
 namespace {
 
-constexpr size_t STACK_BYTES = 128 << 10;
+constexpr size_t STACK_BYTES = 128 << 10, GUARD_BYTES = 4096;
 constexpr size_t SHARED_BYTES = 227 << 10;  // the most that a block may ask for, as on compute capability 9.0
 constexpr size_t STATIC_SHARED_BYTES = 48 << 10;
 // Dynamic shared memory begins at one place, for a thread may ask where it is before another declares its variables.
@@ -269,7 +269,7 @@ void make_stack(Fiber& fiber) {
     if (!fiber.stack) {
         fiber.stack = static_cast<char*>(mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
         if (fiber.stack == MAP_FAILED) std::abort();
-        mprotect(fiber.stack, 4096, PROT_NONE);
+        mprotect(fiber.stack, GUARD_BYTES, PROT_NONE);
     }
     void** top = reinterpret_cast<void**>(fiber.stack + STACK_BYTES - 64);
 #if defined(__x86_64__)
@@ -806,8 +806,8 @@ uintptr_t cuda_cpu_stack(int i) {
 int cuda_cpu_stack_depth() { return std::max(0, int(stack_depth) - SIGNAL_FRAMES); }
 int cuda_cpu_in_a_kernel() { return running; }
 uintptr_t cuda_cpu_reached_for() { return uintptr_t(reached_for); }
-// Whether the address was so far below the call's beginning on the stack that the stack must have been full.
-int cuda_cpu_stack_was_full() { return call_began - uintptr_t(reached_for) - (256 << 10) < (1 << 30); }
+// Whether the address was below the device thread's stack, or so far below the call's beginning that the host's must have been full.
+int cuda_cpu_stack_was_full() { return (running ? stack_low + GUARD_BYTES : call_began - (256 << 10)) - uintptr_t(reached_for) < (1 << 30); }
 void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
     tracing::begin(false);
     sample = may_sample || is_traced;
