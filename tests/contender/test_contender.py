@@ -329,6 +329,12 @@ def test_a_name_that_a_module_has_almost_is_told(name: str, meant: str) -> None:
     assert "Did you mean" not in describe(error.value).message
 
 
+def test_an_error_has_no_path_of_the_machines_packages() -> None:
+    with pytest.raises(ImportError) as error:
+        exec("from psutil import no_such_name")
+    assert describe(error.value).message == "cannot import name 'no_such_name' from 'psutil' (psutil/__init__.py)"
+
+
 def test_who_says_that_calls_are_queued_is_waited_for_no_longer(worker: Contender) -> None:
     worker.ready()
     started = time.monotonic()
