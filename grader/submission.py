@@ -168,7 +168,10 @@ def _defining(stub: Path, entry: str, folder: Path) -> list[str]:
     with _opened(folder, [stub.name]) as root:
         for path in map("/".join, _paths(root)):
             file = folder / path
-            if path in stubs or file.suffix not in (stub.suffix, NOTEBOOK) or file.is_symlink() or not file.is_file():
+            like, whose = _likeness(file.name, stubs)
+            if path in stubs or (like >= RENAMED and whose != stub.name):
+                continue
+            if file.suffix not in (stub.suffix, NOTEBOOK) or file.is_symlink() or not file.is_file():
                 continue
             with contextlib.suppress(OSError), file.open("rb") as opened:
                 source = opened.read(MAX_FILE_BYTES)

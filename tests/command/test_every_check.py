@@ -23,9 +23,13 @@ GRADIENT = PROBLEM.replace("    return Call(args={", "    return Call(upstream=t
 )
 GRADIENTS_SCALE = ("scale = {", 'scale = { dx = "element",')
 ZERO = PROBLEM.replace("torch.randn(shape, generator=generator, device=generator.device)", "torch.zeros(shape)")
-FORGE = (
-    "def forge(data):\n    os.write(int(sys.argv[2]), data)\n"  # to the judge alone: other pipes here are the test's
-)
+FORGE = """\
+def forge(data):  # to the judge alone: other pipes here are the test's
+    frame = sys._getframe()
+    while "replies" not in frame.f_locals:
+        frame = frame.f_back
+    os.write(frame.f_locals["replies"], data)
+"""
 AGAIN = ("n = 10", "n = 10, repeats = 3")
 
 
