@@ -177,7 +177,7 @@ def _defining(stub: Path, entry: str, folder: Path) -> list[str]:
                 source = opened.read(MAX_FILE_BYTES)
                 text = source.decode(errors="replace")
                 if file.suffix == NOTEBOOK:  # whose lines of code are strings of JSON
-                    text = re.sub(r'\\n(",\s*")?|^\s*"', "\n", text, flags=re.MULTILINE)
+                    text = re.sub(r'\\n(",\s*")?|^[ \t]*"', "\n", text, flags=re.MULTILINE)
                 if source != stubs[stub.name] and re.search(defined, text, re.MULTILINE):
                     found.append(path)
     return found

@@ -713,6 +713,7 @@ def test_of_two_kernels_beside_a_stub_both_are_named(begun: Path) -> None:
         ("gelu.py", CU_KERNEL),
         ("notes.txt", KERNEL),
         ("tests.ipynb", notebook("from softmax import softmax\n\ny = softmax(x)\n")),
+        ("blank.ipynb", "\n" * (MAX_FILE_BYTES - 1)),
         ("other.cu", "void gelu(const float* x);\nvoid f() { gelu(x); }\n"),
     ],
     ids=[
@@ -722,6 +723,7 @@ def test_of_two_kernels_beside_a_stub_both_are_named(begun: Path) -> None:
         "another language",
         "no program",
         "a notebook's calls",
+        "a notebook without a word",
         "a declaration",
     ],
 )

@@ -82,10 +82,11 @@ def _of_python(source: bytes) -> str:
     if found := INVALID.search(why.msg):
         return f"line {why.lineno}: {_character(chr(int(found['code'], 16)))}"
     text = decoded(source)
-    if any(_line(text, one.start()) == why.lineno for one in MAGIC.finditer(text)):
+    at = "".join(lines(text)[(why.lineno or 1) - 1 :][:1])
+    if MAGIC.match(at):
         return f"line {why.lineno}: {NOTEBOOKS}"
     first = _line(text, len(text) - len(text.lstrip()))
-    is_of_it = why.lineno in (first, *(_line(text, one.start()) for one in FENCE.finditer(text)))
+    is_of_it = why.lineno == first or FENCE.match(at) is not None
     return _left_over(text, fences=is_of_it)
 
 

@@ -17,7 +17,9 @@ MAX_TRACEBACK = 12000
 SUBMISSION_FRAMES = 12
 MAX_CAUSES = 20
 ALIKE = 0.87  # similarity of two names by difflib: arrange and arange have 0.92, sign and sin 0.86
-PACKAGES = re.compile(r"[^\s'\"()]*/(?:site|dist)-packages/")  # the folder of an installed package, in a path
+PACKAGES = re.compile(
+    r"(?<![^\s'\"()])[^\s'\"()]*/(?:site|dist)-packages/"
+)  # the folder of an installed package, in a path
 NO_SOURCE = "@jit functions should be defined in a Python file"  # Triton's message, whatever the cause
 
 # Names of errors that a broken compiler, linker, driver or disk causes. Libraries raise them for other reasons too.
@@ -86,7 +88,7 @@ def describe(error: BaseException) -> WorkerError:
         return WorkerError("failed", "", clean(str(fault))[:MAX_MESSAGE], place, "submission")
     if not _on_gpu and (words := _needs_gpu(error)):
         return WorkerError("unsupported", "", clean(words), place, "submission")
-    message = PACKAGES.sub("", clean(without_root(_message(error))))[:MAX_MESSAGE]
+    message = PACKAGES.sub("", clean(without_root(_message(error)))[:MAX_MESSAGE])
     return WorkerError(_kind(error), clean(type(error).__name__)[:100], message, place, _raised_by(error))
 
 

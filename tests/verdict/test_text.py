@@ -83,3 +83,10 @@ def test_marks_of_git_markdown_and_notebooks_in_cpp_are_told() -> None:
     assert left_over("gelu.cu", "%%writefile gelu.cu\nint x;\n") == f"gelu.cu, line 1: {NOTEBOOKS}"
     assert left_over("gelu.cu", "k<<<1, 2\n>>>(x);\n") == ""
     assert left_over("gelu.cu", "if (a &&\n!b || c\n% d) return;\n") == ""
+
+
+@pytest.mark.parametrize("line", [b"%a\n", b"```\n"])
+def test_many_lines_with_marks_are_read_once(line: bytes) -> None:
+    """One by one would be an hour."""
+    told = fault("softmax.py", b"y = 1\nx = = 1\n" + line * 200_000)
+    assert told == ""

@@ -806,8 +806,11 @@ uintptr_t cuda_cpu_stack(int i) {
 int cuda_cpu_stack_depth() { return std::max(0, int(stack_depth) - SIGNAL_FRAMES); }
 int cuda_cpu_in_a_kernel() { return running; }
 uintptr_t cuda_cpu_reached_for() { return uintptr_t(reached_for); }
-// Whether the address was below the device thread's stack, or so far below the call's beginning that the host's must have been full.
-int cuda_cpu_stack_was_full() { return (running ? stack_low + GUARD_BYTES : call_began - (256 << 10)) - uintptr_t(reached_for) < (1 << 30); }
+// Whether the address was in the guard of the device thread's stack, or so far below the call's beginning that the host's must have been full.
+int cuda_cpu_stack_was_full() {
+    uintptr_t address = uintptr_t(reached_for);
+    return running ? address - stack_low < GUARD_BYTES : call_began - address - (256 << 10) < (1 << 30);
+}
 void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
     tracing::begin(false);
     sample = may_sample || is_traced;
