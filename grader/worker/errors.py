@@ -17,9 +17,8 @@ MAX_TRACEBACK = 12000
 SUBMISSION_FRAMES = 12
 MAX_CAUSES = 20
 ALIKE = 0.87  # similarity of two names by difflib: arrange and arange have 0.92, sign and sin 0.86
-PACKAGES = re.compile(
-    r"(?<![^\s'\"()])[^\s'\"()]*/(?:site|dist)-packages/"
-)  # the folder of an installed package, in a path
+# The folder of an installed package, in a path.
+PACKAGES = re.compile(r"(?<![^\s'\"()])[^\s'\"()]*/(?:site|dist)-packages/")
 NO_SOURCE = "@jit functions should be defined in a Python file"  # Triton's message, whatever the cause
 
 # Names of errors that a broken compiler, linker, driver or disk causes. Libraries raise them for other reasons too.

@@ -666,6 +666,12 @@ extern "C" void f(const float* x, float* y, int n, int) {
 """
 
 
+@pytest.mark.parametrize(("head", "use"), [("G(a)", "G()"), ("G(a, b)", "G(1,)"), ("G(...)", "G()")])
+def test_a_macros_argument_may_be_missing(head: str, use: str) -> None:
+    body = "__VA_ARGS__" if "." in head else "a"
+    assert "launch(" in rewrite(f"#define {head} <<<1, {body} + 1>>>\nvoid f() {{ k {use}(x); }}\n")
+
+
 def test_a_part_of_a_launch_may_be_a_macro_or_a_branch_of_the_preprocessor(tmp_path: Path, x: np.ndarray) -> None:
     y = clean(library := build(tmp_path, PARTS_OF_LAUNCHES), call(library, "f", x, 20, 4)).reshape(5, 4)
     for before, after in itertools.pairwise([x[:4], *y[:3], y[3] - 1, y[4] - 1]):

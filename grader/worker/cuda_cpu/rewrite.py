@@ -143,8 +143,8 @@ def _with_parts(tokens: list[Token], parts: dict[str, PartMacro]) -> list[Token]
         if opening is not None:
             end = _closing_of(tokens, opening)
             for name, piece in zip(part.parameters or [], _split(tokens, opening + 1, end), strict=False):
-                last = end if name == "..." else piece[-1] + 1
-                given[name.replace("...", "__VA_ARGS__")] = tokens[piece[0] : last]
+                first, last = (piece[0], end if name == "..." else piece[-1] + 1) if piece else (end, end)
+                given[name.replace("...", "__VA_ARGS__")] = tokens[first:last]
         for one in (two for name in part.body for two in given.get(name.text, [name])):
             expanded.append(Token(one.kind, one.text.replace("\\\n", " "), token.line))
     return expanded
