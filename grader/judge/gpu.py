@@ -260,16 +260,19 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
     quiet = _becomes_quiet(gauge)
     if quiet and attempt <= MAX_REPEATS:
         return
+    others = gauge.others()  # before the submission's process ends: the driver may list it for a while after
+    who = f" (processes {', '.join(map(str, others))})" if others else ""
     if not quiet and submission.lives():
         submission.kill()
         # The driver ends a killed process's kernels a little later than the process.
-        if not gauge.others() and _becomes_quiet(gauge):
-            raise CheckFailed(f"kernels of your code still ran on the GPU after {DONE}")
+        if _becomes_quiet(gauge):
+            found = f"kernels of your code still ran on the GPU after {DONE}"
+            if not others:
+                raise CheckFailed(found)
+            raise CaseRefused(f"{found}, or those of another program that has this GPU open{who}: nobody can tell whose")
     elif was_running:
         hint = "consistent with work on a stream or in a thread that nothing waits for"
         raise CheckFailed(f"again and again the GPU was still busy when {DONE}: {hint}")
-    others = gauge.others()
-    who = f" (processes {', '.join(map(str, others))})" if others else ""
     raise CaseRefused(f"another program is using this GPU{who}: no time measured now would be fair")
 
 

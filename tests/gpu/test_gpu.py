@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from grader.nvidia import gpus
 from tests.conftest import ROOT, Course, Ran, Running, StartRun
 from tests.support.gelus import FAST, HALF, KERNEL, RIGHT, TORCH_FORM
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(500)]
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
+# These tests ask no question of torch.cuda: a process that has done so counts as another program on the GPU until it ends.
 
 
 # The course itself ---------------------------------------------------------------------------------------------------
@@ -30,7 +32,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_the_reference_passes_every_case(reference: Ran) -> None:
     assert reference.code == 0, reference.errors + reference.output
     assert reference.report is not None
-    free_gib = torch.cuda.mem_get_info()[0] / 2**30
+    query = ["nvidia-smi", f"--id={gpus()[0].uuid}", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+    free_gib = int(subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout) / 2**10
     for assignment in reference.report.assignments:
         for part in assignment.parts:
             for case in part.cases:
@@ -54,7 +57,7 @@ def test_the_reference_reaches_every_band_and_is_believed(reference: Ran) -> Non
 def test_the_report_names_the_gpu(reference: Ran) -> None:
     assert reference.report is not None
     environment = reference.report.environment
-    assert environment.gpu == torch.cuda.get_device_name()
+    assert environment.gpu == gpus()[0].name
     assert environment.driver
     assert environment.nvcc
     assert environment.cuda == torch.version.cuda
@@ -153,8 +156,8 @@ def test_cases_beside_a_fault_are_graded_as_usual(faults: Ran, name: str) -> Non
 
 def test_nothing_is_left_on_machine_and_gpu(faults: Ran) -> None:
     assert faults.left == []
-    gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"  # on others somebody else may grade
-    query = ["nvidia-smi", f"--id={gpu}", "--query-compute-apps=pid", "--format=csv,noheader"]
+    # Only on this GPU: on others somebody else may grade.
+    query = ["nvidia-smi", f"--id={gpus()[0].uuid}", "--query-compute-apps=pid", "--format=csv,noheader"]
     used = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout.split()
     assert not [
         pid for pid in used if Path(f"/proc/{pid}").exists() and "grader" in Path(f"/proc/{pid}/cmdline").read_text()

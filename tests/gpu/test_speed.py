@@ -386,6 +386,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 def start(folder: Path, answers: dict[str, str], speed: str = SPEED) -> Running:
     """Grade these, each an assignment of its own."""
+    assert not torch.cuda.is_initialized(), "this process counts as another program on the GPU: blame would be in doubt"
     course = Course(folder / "course")
     submission = folder / "submission"
     submission.mkdir()

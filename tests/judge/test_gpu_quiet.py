@@ -21,7 +21,8 @@ class Machine:
 
     def __init__(self, looks: list[bool], after: int = 1000, others: tuple[int, ...] = ()) -> None:
         self.looks, self.after, self.alive = looks, after, True
-        self.gauge: Any = SimpleNamespace(is_quiet=self._look, others=lambda: list(others))
+        self.others = list(others)
+        self.gauge: Any = SimpleNamespace(is_quiet=self._look, others=lambda: list(self.others))
 
     def _look(self) -> bool:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -57,6 +58,16 @@ def test_work_that_ends_with_the_submissions_process_is_its_fault(after: int) ->
     assert not machine.alive
 
 
+def test_a_process_that_the_driver_lists_while_it_ends_is_no_neighbour() -> None:
+    class SlowToEnd(Machine):
+        def kill(self) -> None:
+            super().kill()
+            self.others = [815]
+
+    with pytest.raises(CheckFailed, match="kernels of your code still ran"):
+        SlowToEnd([False], after=1).wait()
+
+
 def test_work_that_goes_on_without_the_submission_is_somebody_elses() -> None:
     with pytest.raises(CaseRefused, match=r"another program is using this GPU \(processes 4711\)"):
         Machine([False], others=(4711,)).wait()
@@ -64,7 +75,7 @@ def test_work_that_goes_on_without_the_submission_is_somebody_elses() -> None:
 
 def test_a_neighbour_that_rests_now_and_then_is_not_the_submission() -> None:
     """Known to the driver, it is named; unknown, as in a container, a quiet moment is not enough to blame anyone."""
-    with pytest.raises(CaseRefused, match="4711"):
+    with pytest.raises(CaseRefused, match=r"another program that has this GPU open \(processes 4711\): nobody can tell whose"):
         Machine([False], after=0, others=(4711,)).wait()
 
     class Restless(Machine):
