@@ -15,15 +15,11 @@ once and written once:
   maximum and the sum of theirs, 8 bytes a piece, which they exchange through memory (`softmax_pieces_kernel`; where rows are
   not aligned, `softmax_pieces_across_rows_kernel`).
 - Where programs do not run at the same time, as in an interpreter, or where a row has too many pieces for a GPU, one
-  program reads its row twice (`softmax_two_passes_kernel`): first for maximum and sum together, then to normalise. That is the
-  online softmax of Milakov & Gimelshein 2018, arXiv 1805.02867, Algorithm 3: a sum kept relative to an old maximum is
-  rescaled to a new one by exp(m_old − m_new).
+  program reads its row twice (`softmax_two_passes_kernel`): first for maximum and sum together, then to normalise.
 
-Why programs that wait for each other do not wait for ever: CUDA promises no order in which programs start, so a program
-takes a number when it starts, and the number says which piece is its own. Pieces are therefore begun in order, and a program
-stores what others need before it waits. So it waits only for programs that run, or for the next ones to start: at most the
-rest of a row. These find a place on a multiprocessor, because a row has at most half as many pieces as the GPU has places;
-the other half is for another launch beside this one. Three launches of the longest such rows at once are not provided for.
+A program stores what others need before it waits for theirs. CUDA promises no order in which programs start, and GPUs start
+them by their numbers. Nothing but time depends on that: a program that has looked LOOKS times, some milliseconds, waits no
+longer and reads the row itself.
 """
 
 import contextlib
@@ -37,8 +33,9 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 TILE_ELEMENTS = 2048  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # 32 float32 registers per thread with 32 warps; twice that spills
-REGISTERS = 65536  # of a multiprocessor
 LOOP_BLOCK = 16384  # columns of a row that is read twice, at a time
+WARP = tl.constexpr(32)  # threads
+LOOKS = tl.constexpr(4096)
 
 
 class Piece(NamedTuple):
@@ -127,47 +124,73 @@ def publish(pairs_ptr, maximum, total):
 
 
 @triton.jit
-def collect(pairs_ptr, n_pieces, max_pieces: tl.constexpr):
-    """Maximum and sum of a row, when all of its n_pieces pairs are there."""
-    pieces = tl.arange(0, max_pieces)
-    pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
-    while tl.min((pairs != 0).to(tl.int32), axis=0) == 0:
-        pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
-    maxima = tl.where(pieces < n_pieces, (pairs >> 32).to(tl.int32).to(tl.float32, bitcast=True), float("-inf"))
-    sums = tl.where(pieces < n_pieces, pairs.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
-    row_max = tl.max(maxima, axis=0)
-    return row_max, tl.sum(sums * tl.exp2((maxima - row_max) * LOG2_E), axis=0)
+def read_row(x_ptr, n_cols, block: tl.constexpr):
+    """Maximum and sum of the row at x_ptr, in one pass: the online softmax of Milakov & Gimelshein 2018, arXiv 1805.02867,
+    Algorithm 3. A sum kept relative to an old maximum is rescaled to a new one by exp(m_old − m_new).
+    """
+    n_cols = n_cols.to(tl.int64)  # and with it the columns, which pass 2³¹ in the last block of a huge row
+    row_max, row_sum = float("-inf"), 0.0  # row_sum = Σ exp(x_k − row_max) over the columns seen so far
+    for start in range(0, n_cols, block):
+        cols = start + tl.arange(0, block)
+        x = tl.load(x_ptr + cols, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
+        new_max = tl.maximum(row_max, tl.max(x, axis=0))
+        # While all entries so far are −inf, new_max would give NaN, and any finite reference the sum 0.
+        reference = tl.where(new_max == float("-inf"), 0.0, new_max)
+        row_sum = row_sum * tl.exp2((row_max - reference) * LOG2_E) + tl.sum(tl.exp2((x - reference) * LOG2_E), axis=0)
+        row_max = new_max
+    return row_max, row_sum
 
 
 @triton.jit
-def softmax_pieces_kernel(x_ptr, y_ptr, started_ptr, pairs_ptr, n_cols, piece: tl.constexpr, max_pieces: tl.constexpr):
+def collect(pairs_ptr, n_pieces, max_pieces: tl.constexpr, x_ptr, n_cols):
+    """Maximum and sum of the row at x_ptr, from its n_pieces pairs. Where they fit into a warp, each warp looks for itself; so
+    it must not meet the others here, and a warp that reads the row reads all of it.
+
+    max_pieces: at least WARP. Two threads of a warp that load one word might see it before and after it is stored, and part.
+    """
+    pieces = tl.arange(0, max_pieces)
+    pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
+    looks = 1
+    while (tl.min((pairs != 0).to(tl.int32), axis=0) == 0) & (looks < LOOKS):
+        pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
+        looks += 1
+    if looks == LOOKS:
+        row_max, row_sum = read_row(x_ptr, n_cols, WARP)
+    else:
+        maxima = tl.where(pieces < n_pieces, (pairs >> 32).to(tl.int32).to(tl.float32, bitcast=True), float("-inf"))
+        sums = tl.where(pieces < n_pieces, pairs.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+        row_max = tl.max(maxima, axis=0)
+        row_sum = tl.sum(sums * tl.exp2((maxima - row_max) * LOG2_E), axis=0)
+    return row_max, row_sum
+
+
+@triton.jit
+def softmax_pieces_kernel(x_ptr, y_ptr, pairs_ptr, n_cols, piece: tl.constexpr, max_pieces: tl.constexpr):
     """Longer rows, each by ⌈n_cols / piece⌉ ≤ max_pieces programs.
 
-    x_ptr, y_ptr: (n_rows, n_cols), contiguous. started_ptr: int64, how many programs have started; pairs_ptr: int64
-    (n_rows, max_pieces), maximum and sum of each piece. Both are 0 at first.
+    x_ptr, y_ptr: (n_rows, n_cols), contiguous. pairs_ptr: int64 (n_rows, max_pieces), maximum and sum of each piece, 0 at first.
     """
-    number = tl.atomic_add(started_ptr, 1, sem="relaxed").to(tl.int32)  # a grid has no more
     n_pieces = tl.cdiv(n_cols, piece)
-    row, own = (number // n_pieces).to(tl.int64), number % n_pieces
+    row, own = (tl.program_id(0) // n_pieces).to(tl.int64), tl.program_id(0) % n_pieces
     pairs_ptr += row * max_pieces
     cols = own * piece + tl.arange(0, piece)
     x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_first")
     maximum, total = maximum_and_sum(x)
     publish(pairs_ptr + own, maximum, total)
-    row_max, row_sum = collect(pairs_ptr, n_pieces, max_pieces)
+    row_max, row_sum = collect(pairs_ptr, n_pieces, max_pieces, x_ptr + row * n_cols, n_cols)
     y = tl.exp2((unpacked(x) - row_max) * LOG2_E) * (1.0 / row_sum)
     tl.store(y_ptr + row * n_cols + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
 
 
 @triton.jit
 def softmax_pieces_across_rows_kernel(
-    x_ptr, y_ptr, started_ptr, pairs_ptr, n_cols, n_elements, piece: tl.constexpr, max_pieces: tl.constexpr
+    x_ptr, y_ptr, pairs_ptr, n_cols, n_elements, piece: tl.constexpr, max_pieces: tl.constexpr
 ):  # fmt: skip
     """The same for rows that do not start at multiples of 16 bytes. Pieces of such rows would be loaded and stored by single
     elements. So here pieces are aligned, follow each other through all n_elements, and may have the end of one row and the
     start of the next.
     """
-    number = tl.atomic_add(started_ptr, 1, sem="relaxed")
+    number = tl.program_id(0).to(tl.int64)
     start = number * piece
     row = start // n_cols
     lanes = tl.arange(0, piece)
@@ -184,11 +207,13 @@ def softmax_pieces_across_rows_kernel(
         next_max, next_sum = maximum_and_sum(tl.where(is_own, float("-inf"), packed(x)))
         publish(pairs_ptr + (row + 1) * max_pieces, next_max, next_sum)
         pieces_of_next = ((row + 2) * n_cols - 1) // piece - number + 1
-        next_max, next_sum = collect(pairs_ptr + (row + 1) * max_pieces, pieces_of_next, max_pieces)
+        next_ptr = x_ptr + (row + 1) * n_cols
+        next_max, next_sum = collect(pairs_ptr + (row + 1) * max_pieces, pieces_of_next, max_pieces, next_ptr, n_cols)
     else:
         next_max, next_sum = maximum_and_sum(x)
         publish(own_ptr, next_max, next_sum)
-    row_max, row_sum = collect(pairs_ptr + row * max_pieces, last_piece - first_piece + 1, max_pieces)
+    row_ptr = x_ptr + row * n_cols
+    row_max, row_sum = collect(pairs_ptr + row * max_pieces, last_piece - first_piece + 1, max_pieces, row_ptr, n_cols)
 
     if has_next:
         maxima, factors = tl.where(is_own, row_max, next_max), tl.where(is_own, 1.0 / row_sum, 1.0 / next_sum)
@@ -202,18 +227,10 @@ def softmax_pieces_across_rows_kernel(
 @triton.jit
 def softmax_two_passes_kernel(x_ptr, y_ptr, n_cols, block: tl.constexpr):
     """Longer rows, one program each, in two passes. x_ptr, y_ptr: (n_rows, n_cols), contiguous."""
-    n_cols = n_cols.to(tl.int64)  # and with it the columns, which pass 2³¹ in the last block of a huge row
+    n_cols = n_cols.to(tl.int64)
     x_ptr += tl.program_id(0) * n_cols
     y_ptr += tl.program_id(0) * n_cols
-    row_max, row_sum = float("-inf"), 0.0  # row_sum = Σ exp(x_k − row_max) over the columns seen so far
-    for start in range(0, n_cols, block):
-        cols = start + tl.arange(0, block)
-        x = tl.load(x_ptr + cols, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
-        new_max = tl.maximum(row_max, tl.max(x, axis=0))
-        # While all entries so far are −inf, new_max would give NaN, and any finite reference the sum 0.
-        reference = tl.where(new_max == float("-inf"), 0.0, new_max)
-        row_sum = row_sum * tl.exp2((row_max - reference) * LOG2_E) + tl.sum(tl.exp2((x - reference) * LOG2_E), axis=0)
-        row_max = new_max
+    row_max, row_sum = read_row(x_ptr, n_cols, block)
     factor = 1.0 / row_sum
     for start in range(0, n_cols, block):
         cols = start + tl.arange(0, block)
@@ -222,13 +239,11 @@ def softmax_two_passes_kernel(x_ptr, y_ptr, n_cols, block: tl.constexpr):
         tl.store(y_ptr + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols)
 
 
-def programs_at_once(x: torch.Tensor, piece: Piece) -> int:
-    """How many programs with such a piece run at the same time on x's device, at the least; 0 in an interpreter."""
+def runs_at_once(x: torch.Tensor) -> int:
+    """How many programs with a piece run at the same time on x's device, at the least; 0 in an interpreter."""
     if not x.is_cuda or triton.knobs.runtime.interpret:
         return 0
-    # By registers, and no more than four: longer rows than these have places for were not tried.
-    on_multiprocessor = min(REGISTERS // (32 * piece.num_warps * piece.maxnreg), 4)
-    return on_multiprocessor * torch.cuda.get_device_properties(x.device).multi_processor_count
+    return 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
 
 
 def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None = None) -> None:
@@ -237,20 +252,17 @@ def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None =
     across = n_cols % 16 != 0  # Triton knows that rows are aligned if their length is a multiple of 16
     piece = piece or (PIECES_ACROSS_ROWS if across else PIECES)[x.dtype]
     pieces_of_row = triton.cdiv(n_cols, piece.piece) + across
-    if 2 * pieces_of_row > programs_at_once(x, piece):
+    if 2 * pieces_of_row > runs_at_once(x):  # the other half is for a launch beside this one
         softmax_two_passes_kernel[(n_rows,)](x, y, n_cols, block=LOOP_BLOCK, num_warps=16)
         return
-    # At least a lane a word. Two lanes of a warp that load one word might see it before and after it is stored, and part.
-    max_pieces = max(32, triton.next_power_of_2(pieces_of_row))
-    words = torch.zeros(1 + n_rows * max_pieces, dtype=torch.int64, device=x.device)
+    max_pieces = max(WARP.value, triton.next_power_of_2(pieces_of_row))
+    pairs = torch.zeros(n_rows * max_pieces, dtype=torch.int64, device=x.device)
     if across:
         softmax_pieces_across_rows_kernel[(triton.cdiv(x.numel(), piece.piece),)](
-            x, y, words, words[1:], n_cols, x.numel(), max_pieces=max_pieces, **piece._asdict()
+            x, y, pairs, n_cols, x.numel(), max_pieces=max_pieces, **piece._asdict()
         )  # fmt: skip
     else:
-        softmax_pieces_kernel[(n_rows * pieces_of_row,)](
-            x, y, words, words[1:], n_cols, max_pieces=max_pieces, **piece._asdict()
-        )  # fmt: skip
+        softmax_pieces_kernel[(n_rows * pieces_of_row,)](x, y, pairs, n_cols, max_pieces=max_pieces, **piece._asdict())
 
 
 def longest_unshared_row(x: torch.Tensor) -> int:

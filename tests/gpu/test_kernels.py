@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks.variants import gluon_attention
+from grader.problem import load_beside
 from reference.softmax import softmax
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.gpu
 if not torch.cuda.is_available():
@@ -48,6 +52,22 @@ def test_long_rows_of_softmax(rows: int, columns: int, dtype: torch.dtype, infin
     tolerance = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 1e-4}
     for view in (x, torch.cat([x, x], 1)[:, :columns], x.mT.contiguous().mT):
         torch.testing.assert_close(softmax(view).float(), torch.softmax(view.float(), -1), equal_nan=True, **tolerance)
+
+
+@pytest.mark.parametrize(("rows", "columns", "dtype"), LONG)
+def test_programs_that_wait_in_vain_read_their_row(rows: int, columns: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    """As where programs start in an order that no GPU is known to have: with one look, none finds what it looks for."""
+    impatient = tmp_path / "impatient.py"
+    text, found = re.subn(
+        r"(?m)^LOOKS = .*$", "LOOKS = tl.constexpr(1)", (ROOT / "reference" / "softmax.py").read_text()
+    )
+    assert found == 1
+    impatient.write_text(text)
+    module = load_beside(str(impatient), impatient.name)
+    torch.manual_seed(0)
+    x = torch.randn(rows, columns, device="cuda", dtype=dtype) * 3 - 200
+    tolerance = {"rtol": 1e-4, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 1e-4}
+    torch.testing.assert_close(module.softmax(x).float(), torch.softmax(x.float(), -1), **tolerance)
 
 
 @pytest.mark.skipif("torch.cuda.get_device_capability()[0] != 9", reason="Gluon's kernel is for Hopper")

@@ -75,7 +75,9 @@ def test_work_that_goes_on_without_the_submission_is_somebody_elses() -> None:
 
 def test_a_neighbour_that_rests_now_and_then_is_not_the_submission() -> None:
     """Known to the driver, it is named; unknown, as in a container, a quiet moment is not enough to blame anyone."""
-    with pytest.raises(CaseRefused, match=r"another program that has this GPU open \(processes 4711\): nobody can tell whose"):
+    with pytest.raises(
+        CaseRefused, match=r"another program that has this GPU open \(processes 4711\): nobody can tell whose"
+    ):
         Machine([False], after=0, others=(4711,)).wait()
 
     class Restless(Machine):
