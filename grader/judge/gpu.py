@@ -269,7 +269,9 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
             found = f"kernels of your code still ran on the GPU after {DONE}"
             if not others:
                 raise CheckFailed(found)
-            raise CaseRefused(f"{found}, or those of another program that has this GPU open{who}: nobody can tell whose")
+            raise CaseRefused(
+                f"{found}, or those of another program that has this GPU open{who}: nobody can tell whose"
+            )
     elif was_running:
         hint = "consistent with work on a stream or in a thread that nothing waits for"
         raise CheckFailed(f"again and again the GPU was still busy when {DONE}: {hint}")
