@@ -35,7 +35,7 @@ TILE_ELEMENTS = 2048  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # 32 float32 registers per thread with 32 warps; twice that spills
 LOOP_BLOCK = 16384  # columns of a row that is read twice, at a time
 WARP = tl.constexpr(32)  # threads
-LOOKS = tl.constexpr(4096)
+LOOKS = tl.constexpr(4096)  # at what others store: a microsecond each, and few where all goes as usual
 
 
 class Piece(NamedTuple):
@@ -143,10 +143,12 @@ def read_row(x_ptr, n_cols, block: tl.constexpr):
 
 @triton.jit
 def collect(pairs_ptr, n_pieces, max_pieces: tl.constexpr, x_ptr, n_cols):
-    """Maximum and sum of the row at x_ptr, from its n_pieces pairs. Where they fit into a warp, each warp looks for itself; so
-    it must not meet the others here, and a warp that reads the row reads all of it.
+    """Maximum and sum of the row at x_ptr, from its n_pieces pairs.
 
-    max_pieces: at least WARP. Two threads of a warp that load one word might see it before and after it is stored, and part.
+    max_pieces: at least WARP, and a power of two. If it is WARP, each warp has all pairs and looks for itself. One may see them
+    earlier than another or not at all, so nothing here may wait for another warp, and a warp that reads the row reads all of
+    it. With more, the minimum is that of all warps, and they decide alike. With fewer, two threads of a warp would load the
+    same word, one before and one after it is stored, and take different branches.
     """
     pieces = tl.arange(0, max_pieces)
     pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
@@ -243,6 +245,7 @@ def runs_at_once(x: torch.Tensor) -> int:
     """How many programs with a piece run at the same time on x's device, at the least; 0 in an interpreter."""
     if not x.is_cuda or triton.knobs.runtime.interpret:
         return 0
+    # By registers 65536 // (32 · 4 · 128), with float32's piece, which takes the most.
     return 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
 
 

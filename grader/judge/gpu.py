@@ -257,10 +257,12 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
         CheckFailed: the submission keeps the GPU busy.
         CaseRefused: another program does.
     """
+    others = gauge.others()
     quiet = _becomes_quiet(gauge)
     if quiet and attempt <= MAX_REPEATS:
         return
-    others = gauge.others()  # before the submission's process ends: the driver may list it for a while after
+    # Also those that have started meanwhile; but before the submission's process ends, which the driver may list for a while.
+    others = sorted({*others, *gauge.others()})
     who = f" (processes {', '.join(map(str, others))})" if others else ""
     if not quiet and submission.lives():
         submission.kill()

@@ -56,7 +56,7 @@ def test_long_rows_of_softmax(rows: int, columns: int, dtype: torch.dtype, infin
 
 @pytest.mark.parametrize(("rows", "columns", "dtype"), LONG)
 def test_programs_that_wait_in_vain_read_their_row(rows: int, columns: int, dtype: torch.dtype, tmp_path: Path) -> None:
-    """As where programs start in an order that no GPU is known to have: with one look, none finds what it looks for."""
+    """As where programs start in an order that no GPU is known to have: a program that looks once does not wait."""
     impatient = tmp_path / "impatient.py"
     text, found = re.subn(
         r"(?m)^LOOKS = .*$", "LOOKS = tl.constexpr(1)", (ROOT / "reference" / "softmax.py").read_text()

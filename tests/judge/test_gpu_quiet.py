@@ -22,9 +22,9 @@ class Machine:
     def __init__(self, looks: list[bool], after: int = 1000, others: tuple[int, ...] = ()) -> None:
         self.looks, self.after, self.alive = looks, after, True
         self.others = list(others)
-        self.gauge: Any = SimpleNamespace(is_quiet=self._look, others=lambda: list(self.others))
+        self.gauge: Any = SimpleNamespace(is_quiet=self.look, others=lambda: list(self.others))
 
-    def _look(self) -> bool:
+    def look(self) -> bool:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
     def lives(self) -> bool:
@@ -66,6 +66,16 @@ def test_a_process_that_the_driver_lists_while_it_ends_is_no_neighbour() -> None
 
     with pytest.raises(CheckFailed, match="kernels of your code still ran"):
         SlowToEnd([False], after=1).wait()
+
+
+def test_a_neighbour_that_has_ended_meanwhile_is_remembered() -> None:
+    class EndsSoon(Machine):
+        def look(self) -> bool:
+            self.others = []
+            return super().look()
+
+    with pytest.raises(CaseRefused, match=r"\(processes 4711\): nobody can tell whose"):
+        EndsSoon([False], after=0, others=(4711,)).wait()
 
 
 def test_work_that_goes_on_without_the_submission_is_somebody_elses() -> None:
