@@ -255,7 +255,7 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
 
     Raises:
         CheckFailed: the submission keeps the GPU busy.
-        CaseRefused: another program does.
+        CaseRefused: another program does, or one that has the GPU open may.
     """
     others = gauge.others()
     quiet = _becomes_quiet(gauge)
