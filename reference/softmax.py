@@ -49,13 +49,13 @@ class Piece(NamedTuple):
 # The fastest of several on an H100. In PIECES_ACROSS_ROWS a piece may have the end of a row and the start of the next, and
 # needs registers for both.
 PIECES = {
-    torch.float16: Piece(8192, 2, 96),
-    torch.bfloat16: Piece(8192, 2, 96),
+    torch.float16: Piece(4096, 1, 80),
+    torch.bfloat16: Piece(4096, 1, 80),
     torch.float32: Piece(8192, 4, 128),
 }
 PIECES_ACROSS_ROWS = {
     torch.float16: Piece(4096, 4, 64),
-    torch.bfloat16: Piece(4096, 4, 72),
+    torch.bfloat16: Piece(4096, 4, 64),
     torch.float32: Piece(4096, 4, 80),
 }
 
@@ -127,9 +127,11 @@ def publish(pairs_ptr, maximum, total):
 def read_row(x_ptr, n_cols, block: tl.constexpr):
     """Maximum and sum of the row at x_ptr, in one pass: the online softmax of Milakov & Gimelshein 2018, arXiv 1805.02867,
     Algorithm 3. A sum kept relative to an old maximum is rescaled to a new one by exp(m_old − m_new).
+    The sum is float64: in float32, one that has become large takes up little of each small block.
     """
     n_cols = n_cols.to(tl.int64)  # and with it the columns, which pass 2³¹ in the last block of a huge row
-    row_max, row_sum = float("-inf"), 0.0  # row_sum = Σ exp(x_k − row_max) over the columns seen so far
+    row_max = float("-inf")
+    row_sum = tl.full((), 0.0, tl.float64)  # Σ exp(x_k − row_max) over the columns seen so far
     for start in range(0, n_cols, block):
         cols = start + tl.arange(0, block)
         x = tl.load(x_ptr + cols, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
@@ -138,7 +140,7 @@ def read_row(x_ptr, n_cols, block: tl.constexpr):
         reference = tl.where(new_max == float("-inf"), 0.0, new_max)
         row_sum = row_sum * tl.exp2((row_max - reference) * LOG2_E) + tl.sum(tl.exp2((x - reference) * LOG2_E), axis=0)
         row_max = new_max
-    return row_max, row_sum
+    return row_max, row_sum.to(tl.float32)
 
 
 @triton.jit
