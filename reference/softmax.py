@@ -46,8 +46,8 @@ class Piece(NamedTuple):
     maxnreg: int  # registers of a thread: the fewer, the more programs share a multiprocessor, and the more loads are under way
 
 
-# The fastest of several on an H100. In PIECES_ACROSS_ROWS a piece may have the end of a row and the start of the next, and
-# needs registers for both.
+# The fastest of several on an H100 that spill little. In PIECES_ACROSS_ROWS a piece may have the end of a row and the start of
+# the next, and needs registers for both.
 PIECES = {
     torch.float16: Piece(4096, 1, 80),
     torch.bfloat16: Piece(4096, 1, 80),
