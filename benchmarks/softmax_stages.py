@@ -2,7 +2,7 @@
 
     python benchmarks/softmax_stages.py [--rounds 25] [--only 131072]
 
-Needs a CUDA GPU. Rows of 1024 columns, which one program reads, also as torch.compile would have them; and long rows, which several
+Needs a CUDA GPU. Rows of 1024 columns, two for a program, also as torch.compile would have them; and long rows, which several
 programs share, also with other pieces. A call may take 10 µs only, too short for an event of its own: a batch is several calls, queued
 before the first of them starts, on sets of matrices in turn that no cache holds. Batches of all forms are interleaved; the medians of
 the rounds are printed, as times and as shares of a copy's speed, and between what times nine in ten of them lay.
@@ -123,9 +123,8 @@ def pieces_stages_kernel(
     row, own = (tl.program_id(0) // n_pieces).to(tl.int64), tl.program_id(0) % n_pieces
     own_ptr = pairs_ptr + row * max_pieces + own
     row_pairs_ptr, n_collected = pairs_ptr + row * max_pieces, n_pieces
-    if (
-        stage == "no exchange"
-    ):  # its own pair, through memory: else the compiler keeps the exponentials, in twice the registers
+    # Its own pair goes through memory, or the compiler would keep the exponentials, in twice the registers.
+    if stage == "no exchange":
         own_ptr = pairs_ptr + tl.program_id(0)
         row_pairs_ptr, n_collected = own_ptr, 1
     if stage == "without DRAM":
@@ -145,7 +144,8 @@ def pieces_stages_kernel(
 
 
 def pieces_without(stage: str, piece: Piece, x: torch.Tensor, y: torch.Tensor) -> None:
-    if x.shape[1] % 16 != 0:  # the reference's pieces do not end with a row there
+    """The pieces without selects and without a second pair where rows are not aligned: the matrix is one long row there."""
+    if x.shape[1] % 16 != 0:
         x, y = x.view(1, -1), y.view(1, -1)
     pieces = triton.cdiv(x.shape[1], piece.piece)
     max_pieces = max(32, triton.next_power_of_2(pieces)) if stage == "without DRAM" else 32
@@ -180,7 +180,9 @@ def long_rows(rows: int, columns: int, dtype: torch.dtype) -> Size:
 
 
 def check(size: Size, device: str) -> None:
-    """All forms write every number, and those that leave nothing out the right ones. Raises AssertionError."""
+    """All forms that use DRAM write numbers into the last rows, and those that leave nothing out the right ones. Raises
+    AssertionError.
+    """
     x = torch.randn(size.rows, size.columns, device=device, dtype=size.dtype)
     y = torch.empty_like(x)
     right = torch.softmax(x[-64:].float(), -1)
@@ -241,13 +243,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only", default="", help="sizes with this in their name, as '4096 × 32768 torch.bfloat16'")
     arguments = parser.parse_args()
+    if arguments.rounds < 2:
+        parser.error("--rounds: at least 2")
+    sizes = [short_rows(), *(long_rows(*one) for one in LONG)]
+    if not (chosen := [one for one in sizes if arguments.only in f"{one.rows} × {one.columns} {one.dtype}"]):
+        parser.error(f"--only: no size has {arguments.only!r} in its name")
     if not torch.cuda.is_available():
         parser.error("there is no CUDA GPU here")
     print(torch.cuda.get_device_name())
-    for size in (short_rows(), *(long_rows(*one) for one in LONG)):
-        if arguments.only in f"{size.rows} × {size.columns} {size.dtype}":
-            check(size, "cuda")
-            time_forms(size, arguments.rounds)
+    for size in chosen:
+        check(size, "cuda")
+        time_forms(size, arguments.rounds)
 
 
 if __name__ == "__main__":

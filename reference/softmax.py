@@ -46,8 +46,8 @@ class Piece(NamedTuple):
     maxnreg: int  # registers of a thread: the fewer, the more programs share a multiprocessor, and the more loads are under way
 
 
-# The fastest of several on an H100 that spill little. In PIECES_ACROSS_ROWS a piece may have the end of a row and the start of
-# the next, and needs registers for both.
+# Fast on an H100 for rows of up to 64 pieces, where they spill little. In PIECES_ACROSS_ROWS a piece may have the end of a row
+# and the start of the next, and needs registers for both.
 PIECES = {
     torch.float16: Piece(4096, 1, 80),
     torch.bfloat16: Piece(4096, 1, 80),
@@ -127,7 +127,7 @@ def publish(pairs_ptr, maximum, total):
 def read_row(x_ptr, n_cols, block: tl.constexpr):
     """Maximum and sum of the row at x_ptr, in one pass: the online softmax of Milakov & Gimelshein 2018, arXiv 1805.02867,
     Algorithm 3. A sum kept relative to an old maximum is rescaled to a new one by exp(m_old − m_new).
-    The sum is float64: in float32, one that has become large takes up little of each small block.
+    The sum is float64: in float32, one that has become large takes up little of each small block. The rescaling is float32.
     """
     n_cols = n_cols.to(tl.int64)  # and with it the columns, which pass 2³¹ in the last block of a huge row
     row_max = float("-inf")

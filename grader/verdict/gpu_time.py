@@ -24,6 +24,7 @@ LIBRARY = re.compile(
 # Kernels that only fill or copy are plumbing, as PyTorch's operators of that kind are (`grader/verdict/policy.py`).
 PLUMBING = re.compile(r"FillFunctor|copy_kernel|CatArray|Memcpy|Memset")
 COPIED = re.compile(r"copy_kernel|Memcpy DtoD")  # from one place on the GPU to another
+FROM_HOST = "Memcpy HtoD"
 MAX_SHOWN = 8
 
 
@@ -66,8 +67,9 @@ def without_own(ran: Sequence[RanKernel], own: Collection[str]) -> str:
     ):
         return ""
     longest = max(ran, key=lambda one: one.time_s)
-    kept = ", consistent with a result kept from an earlier call" if COPIED.search(longest.name) else ""
-    return f"no kernel of your own ran on the GPU, only PyTorch's, such as {short_name(longest.name)}{kept}"
+    from_gpu = COPIED.search(longest.name) and not any(FROM_HOST in one.name for one in ran)
+    cause = ": none was launched, or a result was kept from an earlier call" if from_gpu else ""
+    return f"no kernel of your own ran on the GPU, only PyTorch's, such as {short_name(longest.name)}{cause}"
 
 
 def gpu_run(trace: GpuTrace, own: Collection[str], table: Gpu, name: str) -> GpuRun:
