@@ -2,7 +2,7 @@
 
     python benchmarks/softmax_stages.py [--rounds 25] [--only 131072]
 
-Needs a CUDA GPU. Rows of 1024 columns, two for a program, also as torch.compile would have them; and long rows, which several
+Needs a CUDA GPU. Rows of 1024 columns, also as torch.compile would have them; and long rows, which several
 programs share, also with other pieces. A call may take 10 µs only, too short for an event of its own: a batch is several calls, queued
 before the first of them starts, on sets of matrices in turn that no cache holds. Batches of all forms are interleaved; the medians of
 the rounds are printed, as times and as shares of a copy's speed, and between what times nine in ten of them lay.
@@ -25,7 +25,7 @@ import triton.language as tl
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from reference import softmax as staff
-from reference.softmax import LOG2_E, Piece, collect, maximum_and_sum, publish, softmax_kernel, unpacked
+from reference.softmax import ALIGNED, LOG2_E, Piece, collect, maximum_and_sum, normalized, publish, softmax_kernel
 
 ROWS, COLUMNS = 4096, 1024
 LONG = [
@@ -37,8 +37,7 @@ LONG = [
     (2048, 131071, torch.float32),
 ]
 # Other pieces, by the bytes of a number: elements, warps, registers.
-OTHERS = {2: [(4096, 2, 72), (8192, 2, 96), (16384, 4, 96)], 4: [(4096, 2, 112), (8192, 4, 112), (16384, 8, 128)]}
-OTHERS_ACROSS_ROWS = [(4096, 4, 48), (4096, 4, 56), (4096, 4, 72), (8192, 4, 96)]
+OTHERS = {2: [(4096, 2, 72), (8192, 2, 96), (16384, 4, 96)], 4: [(4096, 2, 112), (8192, 4, 96), (16384, 8, 128)]}
 BYTES_OF_SETS = 400e6  # more than any cache holds
 BATCH_SECONDS = 1e-3  # about
 LAUNCH_CYCLES = (8_000_000, 64_000_000)  # milliseconds: longer than it takes to launch a batch
@@ -98,19 +97,17 @@ def form(block_rows: int, warps: int, stage: str = "all", policy: str = "", is_s
 
 def reference(x: torch.Tensor, y: torch.Tensor) -> None:
     """The kernel with the tile and the warps that `softmax` gives it here."""
-    softmax_kernel[(ROWS // 2,)](
-        x, y, ROWS, COLUMNS, *x.stride(), block_rows=2, block_cols=COLUMNS, num_warps=4
-    )  # fmt: skip
+    softmax_kernel[(ROWS,)](x, y, ROWS, COLUMNS, *x.stride(), block_rows=1, block_cols=COLUMNS, num_warps=1)
 
 
 def short_rows() -> Size:
     found: dict[str, Run] = {"reference": reference}
-    found |= {f"2 rows, 4 warps, {stage}": form(2, 4, stage) for stage in STAGES}
-    for rows, warps in ((1, 2), (2, 4)):
+    found |= {f"rows 1, warps 1, {stage}": form(1, 1, stage) for stage in STAGES}
+    for rows, warps in ((1, 1), (1, 2), (2, 4)):
         for policy in ("", "evict_first"):
-            name = f"{rows} rows, {warps} warps, no masks, 32 bits, {policy or 'no hint'}"
+            name = f"rows {rows}, warps {warps}, no masks, 32 bits, {policy or 'no hint'}"
             found[name] = form(rows, warps, policy=policy, is_simple=True)
-    found["2 rows, 4 warps, evict_first"] = form(2, 4, policy="evict_first")
+    found["rows 2, warps 4"] = form(2, 4)
     return Size(ROWS, COLUMNS, torch.float32, found)
 
 
@@ -118,8 +115,8 @@ def short_rows() -> Size:
 def pieces_stages_kernel(
     x_ptr, y_ptr, pairs_ptr, n_cols, piece: tl.constexpr, max_pieces: tl.constexpr, stage: tl.constexpr
 ):  # fmt: skip
-    """The reference's softmax_pieces_kernel; `stage` says what is left of it."""
-    n_pieces = tl.cdiv(n_cols, piece)
+    """The reference's softmax_pieces_kernel without a row's edges; `stage` says what is left of it."""
+    n_pieces = tl.cdiv(n_cols // ALIGNED * ALIGNED, piece)
     row, own = (tl.program_id(0) // n_pieces).to(tl.int64), tl.program_id(0) % n_pieces
     own_ptr = pairs_ptr + row * max_pieces + own
     row_pairs_ptr, n_collected = pairs_ptr + row * max_pieces, n_pieces
@@ -129,30 +126,25 @@ def pieces_stages_kernel(
         row_pairs_ptr, n_collected = own_ptr, 1
     if stage == "without DRAM":
         row = row % ROWS_IN_L2
-    cols = own * piece + tl.arange(0, piece)
-    policy: tl.constexpr = "" if stage == "without DRAM" else "evict_first"
-    modifier: tl.constexpr = "" if stage == "without DRAM" else ".cs"
-    x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy=policy)
+    start, end = tl.cdiv(row * n_cols, ALIGNED) * ALIGNED, (row + 1) * n_cols // ALIGNED * ALIGNED
+    lanes, n_lanes = own * piece + tl.arange(0, piece), (end - start).to(tl.int32)
+    x = tl.load(x_ptr + start + lanes, mask=lanes < n_lanes, other=float("-inf"))
     if stage == "none: a copy":
         y = x
     else:
         maximum, total = maximum_and_sum(x)
         publish(own_ptr, maximum, total)
         row_max, row_sum = collect(row_pairs_ptr, n_collected, max_pieces, x_ptr + row * n_cols, n_cols)
-        y = (tl.exp2((unpacked(x) - row_max) * LOG2_E) * (1.0 / row_sum)).to(y_ptr.dtype.element_ty)
-    tl.store(y_ptr + row * n_cols + cols, y, mask=cols < n_cols, cache_modifier=modifier)
+        y = normalized(x, row_max, row_sum)
+    tl.store(y_ptr + start + lanes, y, mask=lanes < n_lanes)
 
 
 def pieces_without(stage: str, piece: Piece, x: torch.Tensor, y: torch.Tensor) -> None:
-    """The pieces without selects and without a second pair where rows are not aligned: the matrix is one long row there."""
-    if x.shape[1] % 16 != 0:
-        x, y = x.view(1, -1), y.view(1, -1)
-    pieces = triton.cdiv(x.shape[1], piece.piece)
-    max_pieces = max(32, triton.next_power_of_2(pieces)) if stage == "without DRAM" else 32
-    pairs = torch.zeros(x.shape[0] * max(pieces, max_pieces), dtype=torch.int64, device=x.device)
-    pieces_stages_kernel[(x.shape[0] * pieces,)](
-        x, y, pairs, x.shape[1], max_pieces=max_pieces, stage=stage, **piece._asdict()
-    )
+    rows, columns = x.shape
+    pieces = triton.cdiv(columns // ALIGNED.value * ALIGNED.value, piece.piece)
+    max_pieces = max(32, triton.next_power_of_2(pieces))
+    pairs = torch.zeros(rows * max_pieces * (stage != "none: a copy"), dtype=torch.int64, device=x.device)
+    pieces_stages_kernel[(rows * pieces,)](x, y, pairs, columns, max_pieces=max_pieces, stage=stage, **piece._asdict())
 
 
 def one_program(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -162,26 +154,23 @@ def one_program(x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 def long_rows(rows: int, columns: int, dtype: torch.dtype) -> Size:
-    across = columns % 16 != 0
-    piece = (staff.PIECES_ACROSS_ROWS if across else staff.PIECES)[dtype]
+    piece = staff.PIECES[dtype]
     found: dict[str, Run] = {"reference": staff.softmax_of_long_rows}
     for stage in ("no exchange", "none: a copy"):
-        found[f"the same pieces, {stage}"] = partial(pieces_without, stage, piece)
-    others = OTHERS_ACROSS_ROWS if across else OTHERS[dtype.itemsize]
-    for one in (piece, *(Piece(*numbers) for numbers in others)):
+        found[f"the same pieces without edges, {stage}"] = partial(pieces_without, stage, piece)
+    for one in (piece, *(Piece(*numbers) for numbers in OTHERS[dtype.itemsize])):
         name = f"{one.piece} in {one.num_warps} warps of {one.maxnreg} registers"
         if one is not piece:
             found[name] = partial(staff.softmax_of_long_rows, piece=one)
-        if not across:
-            found[f"{name}, without DRAM"] = partial(pieces_without, "without DRAM", one)
+        found[f"{name}, without DRAM"] = partial(pieces_without, "without DRAM", one)
     if columns <= staff.MAX_ROW_IN_REGISTERS:
         found["one program for a row"] = one_program
     return Size(rows, columns, dtype, found)
 
 
 def check(size: Size, device: str) -> None:
-    """All forms that use DRAM write numbers into the last rows, and those that leave nothing out the right ones. Raises
-    AssertionError.
+    """All forms that use DRAM write numbers into the last rows but for their edges, and those that leave nothing out the right
+    ones everywhere. Raises AssertionError.
     """
     x = torch.randn(size.rows, size.columns, device=device, dtype=size.dtype)
     y = torch.empty_like(x)
@@ -191,9 +180,9 @@ def check(size: Size, device: str) -> None:
         run(x, y)
         if "without DRAM" in name:
             continue
-        assert bool(y[-64:].isfinite().all()), name
+        assert bool(y[-64:, ALIGNED.value : -ALIGNED.value].isfinite().all()), name
         if not any(stage in name for stage in (*STAGES[1:], "no exchange")):
-            tolerance = {"atol": 1e-6} if size.dtype == torch.float32 else {"rtol": 1e-2, "atol": 1e-6}
+            tolerance = {"rtol": 1e-4, "atol": 0.0} if size.dtype == torch.float32 else {"rtol": 1e-2, "atol": 1e-6}
             assert torch.allclose(y[-64:].float(), right, **tolerance), name
 
 

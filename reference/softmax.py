@@ -10,10 +10,10 @@ at |x| ≈ 1000. A GPU's compiler may use one multiply-add, which rounds once, b
 About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed, so a row should be read
 once and written once:
 
-- A row that fits in a program's registers (`softmax_kernel`). Short rows share a program, or most of its lanes would be idle.
+- A row that a program can keep in its registers (`softmax_kernel`). Short rows share a program, or most of its lanes would be
+  idle.
 - A longer row is shared by several programs. Each keeps a piece of it in registers, and needs from the others only the
-  maximum and the sum of theirs, 8 bytes a piece, which they exchange through memory (`softmax_pieces_kernel`; where rows are
-  not aligned, `softmax_pieces_across_rows_kernel`).
+  maximum and the sum of theirs, 8 bytes a piece, which they exchange through memory (`softmax_pieces_kernel`).
 - Where programs do not run at the same time, as in an interpreter, or where a row has too many pieces for a GPU, one
   program reads its row twice (`softmax_two_passes_kernel`): first for maximum and sum together, then to normalise.
 
@@ -31,10 +31,12 @@ import triton.language as tl
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
-TILE_ELEMENTS = 2048  # short rows are gathered into tiles of about this size
-MAX_ROW_IN_REGISTERS = 32768  # 32 float32 registers per thread with 32 warps; twice that spills
+TILE_ELEMENTS = 1024  # short rows are gathered into tiles of about this size
+MAX_ROW_IN_REGISTERS = 32768  # columns: 32 float32 registers per thread with 32 warps; twice that spills
 LOOP_BLOCK = 16384  # columns of a row that is read twice, at a time
 WARP = tl.constexpr(32)  # threads
+ALIGNED = tl.constexpr(16)  # elements: what starts at a multiple of them, Triton loads and stores 16 bytes at a time
+MAX_PAIRS = 256  # of a row: a thread has eight of them then, and spills more with twice as many
 LOOKS = tl.constexpr(4096)  # at what others store: a microsecond each, and few where all goes as usual
 
 
@@ -46,17 +48,11 @@ class Piece(NamedTuple):
     maxnreg: int  # registers of a thread: the fewer, the more programs share a multiprocessor, and the more loads are under way
 
 
-# Fast on an H100 for rows of up to 64 pieces, where they spill little. In PIECES_ACROSS_ROWS a piece may have the end of a row
-# and the start of the next, and needs registers for both.
+# Fast on an H100 and an H200.
 PIECES = {
     torch.float16: Piece(4096, 1, 80),
     torch.bfloat16: Piece(4096, 1, 80),
-    torch.float32: Piece(8192, 4, 128),
-}
-PIECES_ACROSS_ROWS = {
-    torch.float16: Piece(4096, 4, 64),
-    torch.bfloat16: Piece(4096, 4, 64),
-    torch.float32: Piece(4096, 4, 80),
+    torch.float32: Piece(8192, 4, 112),
 }
 
 
@@ -110,6 +106,18 @@ def maximum_and_sum(x):
     # −inf − (−inf) would be NaN: where there is nothing else, the sum is taken relative to 0, and is 0.
     reference = tl.where(maximum == float("-inf"), 0.0, maximum)
     return maximum, tl.sum(tl.exp2((unpacked(x) - reference) * LOG2_E), axis=0)
+
+
+@triton.jit
+def normalized(x, maximum, total):
+    """exp(x − maximum) / total, of x's dtype. In 16 bits as exp2((x − maximum) · log₂e − log₂ total): one multiply-add for two
+    multiplications. In float32 the exponent's rounding would show: from 16 to 32, numbers lie 2e-6 apart.
+    """
+    if x.dtype == tl.float32:
+        y = tl.exp2((x - maximum) * LOG2_E) * (1.0 / total)
+    else:
+        y = tl.exp2((unpacked(x) - maximum) * LOG2_E - tl.log2(total))
+    return y.to(x.dtype)
 
 
 @triton.jit
@@ -169,63 +177,39 @@ def collect(pairs_ptr, n_pieces, max_pieces: tl.constexpr, x_ptr, n_cols):
 
 
 @triton.jit
-def softmax_pieces_kernel(x_ptr, y_ptr, pairs_ptr, n_cols, piece: tl.constexpr, max_pieces: tl.constexpr):
-    """Longer rows, each by ⌈n_cols / piece⌉ ≤ max_pieces programs.
+def softmax_pieces_kernel(
+    x_ptr, y_ptr, pairs_ptr, n_cols, has_edges: tl.constexpr, piece: tl.constexpr, max_pieces: tl.constexpr
+):  # fmt: skip
+    """Longer rows, each by as many programs as it has pieces.
 
     x_ptr, y_ptr: (n_rows, n_cols), contiguous. pairs_ptr: int64 (n_rows, max_pieces), maximum and sum of each piece, 0 at first.
+    has_edges: n_cols is no multiple of ALIGNED. Counted from the start of the matrix, pieces go from the first multiple of
+    ALIGNED in the row to the last, or they would be loaded and stored by single elements. The elements before and after, fewer
+    than ALIGNED each, are the row's edges. They have a pair as well, the last one, and are left to the program with the first
+    piece.
     """
-    n_pieces = tl.cdiv(n_cols, piece)
+    n_pieces = tl.cdiv(n_cols // ALIGNED * ALIGNED, piece)
     row, own = (tl.program_id(0) // n_pieces).to(tl.int64), tl.program_id(0) % n_pieces
     pairs_ptr += row * max_pieces
-    cols = own * piece + tl.arange(0, piece)
-    x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=float("-inf"), eviction_policy="evict_first")
+    row_start, row_end = row * n_cols, (row + 1) * n_cols
+    start, end = tl.cdiv(row_start, ALIGNED) * ALIGNED, row_end // ALIGNED * ALIGNED
+    lanes, n_lanes = own * piece + tl.arange(0, piece), (end - start).to(tl.int32)
+    x = tl.load(x_ptr + start + lanes, mask=lanes < n_lanes, other=float("-inf"))
+    if has_edges:
+        places = tl.arange(0, 2 * ALIGNED)
+        is_before = places < ALIGNED
+        edges = tl.where(is_before, row_start, end - ALIGNED) + places
+        is_edge = (edges < tl.where(is_before, start, row_end)) & (own == 0)
+        x_of_edges = tl.load(x_ptr + edges, mask=is_edge, other=float("-inf"))
+        if own == 0:
+            maximum, total = maximum_and_sum(x_of_edges)
+            publish(pairs_ptr + n_pieces, maximum, total)
     maximum, total = maximum_and_sum(x)
     publish(pairs_ptr + own, maximum, total)
-    row_max, row_sum = collect(pairs_ptr, n_pieces, max_pieces, x_ptr + row * n_cols, n_cols)
-    y = tl.exp2((unpacked(x) - row_max) * LOG2_E) * (1.0 / row_sum)
-    tl.store(y_ptr + row * n_cols + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols, cache_modifier=".cs")
-
-
-@triton.jit
-def softmax_pieces_across_rows_kernel(
-    x_ptr, y_ptr, pairs_ptr, n_cols, n_elements, piece: tl.constexpr, max_pieces: tl.constexpr
-):  # fmt: skip
-    """The same for rows that do not start at multiples of 16 bytes. Pieces of such rows would be loaded and stored by single
-    elements. So here pieces are aligned, follow each other through all n_elements, and may have the end of one row and the
-    start of the next.
-    """
-    number = tl.program_id(0).to(tl.int64)
-    start = number * piece
-    row = start // n_cols
-    lanes = tl.arange(0, piece)
-    inside = start + lanes < n_elements
-    is_own = lanes < tl.minimum((row + 1) * n_cols - start, piece).to(tl.int32)  # not the next row's
-    has_next = (row + 1) * n_cols < tl.minimum(start + piece, n_elements)
-    first_piece, last_piece = row * n_cols // piece, ((row + 1) * n_cols - 1) // piece
-    x = tl.load(x_ptr + start + lanes, mask=inside, other=float("-inf"), eviction_policy="evict_first")
-
-    own_ptr = pairs_ptr + row * max_pieces + number - first_piece
-    if has_next:
-        maximum, total = maximum_and_sum(tl.where(is_own, x, float("-inf")))
-        publish(own_ptr, maximum, total)
-        next_max, next_sum = maximum_and_sum(tl.where(is_own, float("-inf"), packed(x)))
-        publish(pairs_ptr + (row + 1) * max_pieces, next_max, next_sum)
-        pieces_of_next = ((row + 2) * n_cols - 1) // piece - number + 1
-        next_ptr = x_ptr + (row + 1) * n_cols
-        next_max, next_sum = collect(pairs_ptr + (row + 1) * max_pieces, pieces_of_next, max_pieces, next_ptr, n_cols)
-    else:
-        next_max, next_sum = maximum_and_sum(x)
-        publish(own_ptr, next_max, next_sum)
-    row_ptr = x_ptr + row * n_cols
-    row_max, row_sum = collect(pairs_ptr + row * max_pieces, last_piece - first_piece + 1, max_pieces, row_ptr, n_cols)
-
-    if has_next:
-        maxima, factors = tl.where(is_own, row_max, next_max), tl.where(is_own, 1.0 / row_sum, 1.0 / next_sum)
-        y = tl.exp2((unpacked(x) - maxima) * LOG2_E) * factors
-        tl.store(y_ptr + start + lanes, y.to(y_ptr.dtype.element_ty), mask=inside, cache_modifier=".cs")
-    else:
-        y = tl.exp2((unpacked(x) - row_max) * LOG2_E) * (1.0 / row_sum)
-        tl.store(y_ptr + start + lanes, y.to(y_ptr.dtype.element_ty), mask=inside, cache_modifier=".cs")
+    row_max, row_sum = collect(pairs_ptr, n_pieces + has_edges, max_pieces, x_ptr + row_start, n_cols)
+    tl.store(y_ptr + start + lanes, normalized(x, row_max, row_sum), mask=lanes < n_lanes)
+    if has_edges:
+        tl.store(y_ptr + edges, normalized(x_of_edges, row_max, row_sum), mask=is_edge)
 
 
 @triton.jit
@@ -247,38 +231,42 @@ def runs_at_once(x: torch.Tensor) -> int:
     """How many programs with a piece run at the same time on x's device, at the least; 0 in an interpreter."""
     if not x.is_cuda or triton.knobs.runtime.interpret:
         return 0
-    # By registers 65536 // (32 · 4 · 128), with float32's piece, which takes the most.
+    # By registers 65536 // (32 · 4 · 112), with float32's piece, which takes the most.
     return 4 * torch.cuda.get_device_properties(x.device).multi_processor_count
 
 
 def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None = None) -> None:
-    """Write the softmax of x's rows into y; both (rows, columns), contiguous, with more columns than a piece has."""
+    """Write the softmax of x's rows into y; both (rows, columns), contiguous. With at least 16 columns, a row has a multiple of
+    ALIGNED, and its edges end with it.
+    """
     n_rows, n_cols = x.shape
-    across = n_cols % 16 != 0  # Triton knows that rows are aligned if their length is a multiple of 16
-    piece = piece or (PIECES_ACROSS_ROWS if across else PIECES)[x.dtype]
-    pieces_of_row = triton.cdiv(n_cols, piece.piece) + across
-    if 2 * pieces_of_row > runs_at_once(x):  # the other half is for a launch beside this one
+    has_edges = n_cols % ALIGNED.value != 0
+    piece = piece or PIECES[x.dtype]
+    n_pieces = triton.cdiv(n_cols // ALIGNED.value * ALIGNED.value, piece.piece)
+    n_pairs = n_pieces + has_edges
+    if n_pairs > MAX_PAIRS or 2 * n_pieces > runs_at_once(x):  # the other half is for a launch beside this one
         softmax_two_passes_kernel[(n_rows,)](x, y, n_cols, block=LOOP_BLOCK, num_warps=16)
         return
-    max_pieces = max(WARP.value, triton.next_power_of_2(pieces_of_row))
+    max_pieces = max(WARP.value, triton.next_power_of_2(n_pairs))
     pairs = torch.zeros(n_rows * max_pieces, dtype=torch.int64, device=x.device)
-    if across:
-        softmax_pieces_across_rows_kernel[(triton.cdiv(x.numel(), piece.piece),)](
-            x, y, pairs, n_cols, x.numel(), max_pieces=max_pieces, **piece._asdict()
-        )  # fmt: skip
-    else:
-        softmax_pieces_kernel[(n_rows * pieces_of_row,)](x, y, pairs, n_cols, max_pieces=max_pieces, **piece._asdict())
+    softmax_pieces_kernel[(n_rows * n_pieces,)](
+        x, y, pairs, n_cols, has_edges=has_edges, max_pieces=max_pieces, **piece._asdict()
+    )
+
+
+def is_dense(x: torch.Tensor) -> bool:
+    """Whether Triton may load x, and pieces of its rows, 16 bytes at a time."""
+    return x.is_contiguous() and x.data_ptr() % 16 == 0
 
 
 def longest_unshared_row(x: torch.Tensor) -> int:
     """The longest row of x, in columns, that one program takes. Longer rows are faster in pieces (measured on an H200): several
     programs with pieces share a multiprocessor, and one works while another waits. And pieces are aligned where rows are not.
     """
-    if not x.is_contiguous():  # pieces need a contiguous copy, which costs more than they bring
+    if not is_dense(x):  # pieces need a dense copy, which costs more than they bring
         return MAX_ROW_IN_REGISTERS
-    if x.shape[1] % 16 != 0:
-        return 8192
-    return 16384 if x.element_size() == 2 else MAX_ROW_IN_REGISTERS
+    longest = 8192 if x.element_size() == 2 else 16384
+    return longest if x.shape[1] % ALIGNED.value == 0 else longest // 2
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -306,9 +294,9 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
             block_rows = min(max(1, TILE_ELEMENTS // block_cols), triton.next_power_of_2(n_rows))
             # 32 elements per thread: few warps combine their maxima and sums quickly. But 16 for very short rows, which have
             # little to combine, and for wide rows, which need more loads in flight (up to the 32 warps of a block). Float32
-            # rows that fill their block are wide from 1024 columns on: dense ones are loaded 16 bytes at a time. Rows that are not
-            # aligned are loaded by elements, and wide from 16384 on.
-            widest = 8192 if n_cols % 16 != 0 else 512 if n_cols == block_cols and x.element_size() == 4 else 4096
+            # rows that fill their block are wide from 2048 columns on: dense ones are loaded 16 bytes at a time. Rows that are not
+            # aligned are loaded by elements, and wide from 8193 columns on.
+            widest = 8192 if n_cols % 16 != 0 else 1024 if n_cols == block_cols and x.element_size() == 4 else 4096
             per_thread = 32 if 512 <= block_cols <= widest else 16
             num_warps = min(max(block_rows * block_cols // (32 * per_thread), 1), 32)
             softmax_kernel[(triton.cdiv(n_rows, block_rows),)](
@@ -316,5 +304,5 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
                 block_rows=block_rows, block_cols=block_cols, num_warps=num_warps,
             )  # fmt: skip
         else:
-            softmax_of_long_rows(x.contiguous(), y)
+            softmax_of_long_rows(x if is_dense(x) else x.clone(memory_format=torch.contiguous_format), y)
     return y

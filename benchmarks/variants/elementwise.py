@@ -90,7 +90,7 @@ def _long_rows(block: int, warps: int, hints: bool = False, stages: int = 1) -> 
 
 
 def _pieces(piece: int, warps: int, registers: int) -> Variant:
-    """The reference with another piece: aligned rows, and those whose length is no multiple of 16, have a kernel each."""
+    """The reference with another piece."""
 
     def run(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
