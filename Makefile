@@ -29,7 +29,7 @@ schema: install ; .venv/bin/grader schema > grader/report/schema.json
 # On a machine with a CUDA GPU, with whatever Python environment is active there.
 GPU_TEST = python3 -m pytest -m "gpu and not docker" -p no:cacheprovider --durations 12
 # Gradings that measure no speed run beside each other; the rest has the GPU for itself.
-SIDE_BY_SIDE = $(addprefix tests/gpu/test_,another_signature.py machine.py sanitizer.py)
+SIDE_BY_SIDE = $(addprefix tests/gpu/test_,another_signature.py formulas.py machine.py sanitizer.py)
 gpu-test:
 	code=0; $(GPU_TEST) -n 6 $(SIDE_BY_SIDE) || code=1; \
 	    $(GPU_TEST) -n 0 tests/gpu $(addprefix --ignore ,$(SIDE_BY_SIDE) tests/gpu/test_memory.py tests/gpu/test_torch_form.py tests/gpu/test_kernels.py) || code=1; \
