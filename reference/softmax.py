@@ -36,7 +36,7 @@ MAX_ROW_IN_REGISTERS = 32768  # columns: 32 float32 registers per thread with 32
 LOOP_BLOCK = 16384  # columns of a row that is read twice, at a time
 WARP = tl.constexpr(32)  # threads
 ALIGNED = tl.constexpr(16)  # elements: what starts at a multiple of them, Triton loads and stores 16 bytes at a time
-MAX_PAIRS = 256  # of a row: a thread has eight of them then, and spills more with twice as many
+MAX_PAIRS = 256  # of a row: a thread of a single warp has eight of them then, and spills more with twice as many
 LOOKS = tl.constexpr(4096)  # at what others store: a microsecond each, and few where all goes as usual
 
 
