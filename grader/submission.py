@@ -338,6 +338,8 @@ def _of_no_use(name: str, kinds: Collection[str]) -> str:
         return ""
     if PurePosixPath(name).suffix == NOTEBOOK:
         return "a notebook, which cannot be graded: save its code as a script"
+    if (suffix := PurePosixPath(name).suffix.casefold()) in SOURCE_SUFFIXES:
+        return f"a file's suffix counts in small letters alone: rename it to end in {suffix}"
     return "not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")"
 
 

@@ -287,7 +287,8 @@ NEVER_TAKEN = {
     b"more.py": (b"x" * (MAX_FILE_BYTES + 1), TOO_LARGE),
     b"notes.txt": (b"\x7fELF\0\0\0", "a binary file"),
     b"lab.ipynb": (b"{}", "a notebook, which cannot be graded: save its code as a script"),
-    **dict.fromkeys([b"kernel.so", b"kernel.o", b"weights.pt", b"softmax", b"a.pyc", b"x.PY"], (b"text", KIND)),
+    **dict.fromkeys([b"kernel.so", b"kernel.o", b"weights.pt", b"softmax", b"a.pyc", b"README.MD"], (b"text", KIND)),
+    b"x.PY": (b"text", "a file's suffix counts in small letters alone: rename it to end in .py"),
     **dict.fromkeys(
         [
             b"new\nline.py", b"caf\xe9.py", "grün.py".encode(), b"-rf.py", b"semi;colon.py", b"$HOME.py", b"'quote.py",
