@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.worker.cuda_cpu.rewrite import device_code
+from grader.worker.cuda_cpu.declarations import device_code
 
 MAX_PLACES = 8
 WARNING = "-Wdouble-promotion"

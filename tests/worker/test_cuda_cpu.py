@@ -33,7 +33,8 @@ from grader.worker.cuda_cpu.build import (
     find_compiler,
     refuse_unsupported,
 )
-from grader.worker.cuda_cpu.rewrite import RewriteError, rewrite
+from grader.worker.cuda_cpu.rewrite import rewrite
+from grader.worker.cuda_cpu.tokens import RewriteError
 from grader.worker.lines import StackFrame
 from grader.worker.windows import repeated
 from tests.support.cpu_runtime import place_runtime

@@ -30,7 +30,7 @@ from grader.protocol import (
 )
 from grader.worker.cuda_cpu import program
 from grader.worker.cuda_cpu.build import Library, compile_library, find_compiler
-from grader.worker.cuda_cpu.rewrite import dynamic_shared, parameters
+from grader.worker.cuda_cpu.declarations import dynamic_shared, parameters
 from grader.worker.cuda_cpu.tracing import has_vectors
 from grader.worker.errors import LoadError
 from grader.worker.signature import Signature

@@ -12,7 +12,7 @@ import pytest
 from grader.nvidia import find_nvcc
 from grader.worker import nvcc
 from grader.worker.cuda_cpu import build
-from grader.worker.cuda_cpu.rewrite import device_code
+from grader.worker.cuda_cpu.declarations import device_code
 from grader.worker.doubles import in_ptx, told
 
 # A line that is computed in double ends in `// double`.

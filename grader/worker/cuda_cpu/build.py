@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from grader.worker import doubles, torch_form
-from grader.worker.cuda_cpu.rewrite import RewriteError, included, rewrite, tokenize
+from grader.worker.cuda_cpu.declarations import included
+from grader.worker.cuda_cpu.rewrite import rewrite
+from grader.worker.cuda_cpu.tokens import RewriteError, tokenize
 from grader.worker.entries import undefined
 from grader.worker.lines import StackFrame, frames, frames_of_all, line_of
 

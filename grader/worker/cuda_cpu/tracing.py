@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from grader import protocol
 from grader.worker.cuda_cpu.build import Library
-from grader.worker.cuda_cpu.rewrite import RewriteError, dynamic_shared, parameters, tokenize
+from grader.worker.cuda_cpu.declarations import dynamic_shared, parameters
+from grader.worker.cuda_cpu.tokens import tokenize
 
 MAX_ACCESSES, MAX_TENSORS, MAX_OPERATORS = 64, 32, 64  # as in `protocol.Trace`
 MAX_NAME, MAX_OPERATOR = 200, 100  # characters
@@ -66,10 +67,7 @@ class TraceReader:
         self._dynamic = set[str]()
         for source in sources:
             self._parameters |= parameters(source)
-            try:
-                self._dynamic |= set(dynamic_shared(source))
-            except RewriteError:  # a macro
-                continue
+            self._dynamic |= set(dynamic_shared(source))
         self._lines = library.lines(sorted(self._places()))
         self._memory = dict[int, DeclaredTensor]()
         self._shared = {DYNAMIC_SHARED: "".join(self._dynamic) if len(self._dynamic) == 1 else ""}

@@ -1,0 +1,166 @@
+"""Reads CUDA C++ as tokens: what stands where, and which brackets belong together."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+TOKEN = re.compile(
+    r"""
+      (?P<space>\s+|\\\n)
+    | (?P<comment>//[^\n]*|/\*.*?\*/)
+    | (?P<directive>(?m:^[ \t]*\#(?:[^\n\\]|\\.|\\\n)*))
+    | (?P<string>R"(?P<delimiter>[^(\s]*)\(.*?\)(?P=delimiter)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+')
+    | (?P<number>\.?\d(?:[\w.']|[eEpP][+-])*)
+    | (?P<name>[A-Za-z_]\w*)
+    | (?P<launch><<<|>>>)
+    | (?P<other>::|->|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+DEAD = re.compile(r"\s*#\s*if\s+(?:0|false)\s*(?://.*|/\*.*)?$", re.DOTALL)
+BRANCH = re.compile(r"\s*#\s*(if|elif|else|endif)")
+OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
+
+
+class RewriteError(Exception):
+    """CUDA syntax that cannot be read or rewritten, in the student's `line`."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+
+@dataclass
+class Token:
+    """A piece of a source: `kind` is a group of TOKEN, or what a rewriter makes of it."""
+
+    kind: str
+    text: str
+    line: int
+
+    @property
+    def blank(self) -> bool:
+        return self.kind in ("space", "comment", "directive")
+
+
+def tokenize(source: str) -> list[Token]:
+    """All of a source in tokens, whose texts joined are the source but for what `#if 0` leaves out."""
+    tokens, line = [], 1
+    for match in TOKEN.finditer(source):
+        kind = match.lastgroup or "other"
+        tokens.append(Token("string" if kind == "delimiter" else kind, match.group(), line))
+        line += match.group().count("\n")
+    return _without_dead_branches(tokens)
+
+
+def _without_dead_branches(tokens: list[Token]) -> list[Token]:
+    """Blank what stands between `#if 0` and its #else, #elif or #endif: it need not be C++."""
+    depth = 0
+    for token in tokens:
+        found = BRANCH.match(token.text) if token.kind == "directive" else None
+        if not depth:
+            depth = int(found is not None and DEAD.match(token.text) is not None)
+            continue
+        word = found[1] if found else ""
+        depth += (word == "if") - (word == "endif")
+        if not depth or (depth == 1 and word in ("else", "elif")):
+            depth = 0
+            continue
+        token.kind, token.text = "space", "\n" * token.text.count("\n")
+    return tokens
+
+
+def next_of(tokens: list[Token], position: int) -> int | None:
+    """The position of the next token that is not blank."""
+    return next((at for at in range(position + 1, len(tokens)) if not tokens[at].blank and tokens[at].text), None)
+
+
+def previous_of(tokens: list[Token], position: int) -> int | None:
+    """The position of the token before that is not blank."""
+    return next((at for at in range(position - 1, -1, -1) if not tokens[at].blank and tokens[at].text), None)
+
+
+def opening_of(tokens: list[Token], closing: int) -> int:
+    """The position of the bracket that the one at `closing` closes. Raises RewriteError."""
+    depth = 0
+    for position in range(closing, -1, -1):
+        if tokens[position].text in CLOSING:
+            depth += 1
+        elif tokens[position].text in OPENING:
+            depth -= 1
+            if depth == 0:
+                return position
+    raise RewriteError(tokens[closing].line, f"a {tokens[closing].text} without its opening")
+
+
+def closing_of(tokens: list[Token], opening: int) -> int:
+    """The position of the bracket that closes the one at `opening`. Raises RewriteError."""
+    depth = 0
+    for position in range(opening, len(tokens)):
+        if tokens[position].text in OPENING:
+            depth += 1
+        elif tokens[position].text in CLOSING:
+            depth -= 1
+            if depth == 0:
+                return position
+    raise RewriteError(tokens[opening].line, f"a {tokens[opening].text} that is never closed")
+
+
+def launch_end_of(tokens: list[Token], opening: int) -> int:
+    """The position of the `>>>` of the launch that opens at `opening`: the first outside all brackets. Raises RewriteError."""
+    depth = 0
+    for position in range(opening + 1, len(tokens)):
+        text = tokens[position].text
+        if text in OPENING:
+            depth += 1
+        elif text in CLOSING:
+            depth -= 1
+        elif text == ">>>" and depth == 0:
+            return position
+        if depth < 0 or (text == ";" and depth == 0):
+            break
+    raise RewriteError(tokens[opening].line, "<<< without its >>>")
+
+
+def split(tokens: list[Token], start: int, end: int) -> list[list[int]]:
+    """Positions between `start` and `end`, split at commas outside brackets and template arguments."""
+    pieces: list[list[int]] = [[]]
+    depth = angle = 0
+    for position in range(start, end):
+        text = tokens[position].text
+        if text in OPENING:
+            depth += 1
+        elif text in CLOSING:
+            depth -= 1
+        elif text == "<" and _opens_template(tokens, position, end):
+            angle += 1
+        elif text == ">" and angle:
+            angle -= 1
+        if text == "," and depth == 0 and angle == 0:
+            pieces.append([])
+        else:
+            pieces[-1].append(position)
+    return pieces
+
+
+def _opens_template(tokens: list[Token], position: int, end: int) -> bool:
+    """Whether the `<` at `position` begins template arguments: a name precedes it, and only a list comes before its `>`."""
+    before = previous_of(tokens, position)
+    if before is None or tokens[before].kind != "name":
+        return False
+    depth = 0
+    for at in range(position + 1, end):
+        text = tokens[at].text
+        if text in OPENING:
+            depth += 1
+        elif text in CLOSING:
+            depth -= 1
+            if depth < 0:
+                return False
+        elif depth == 0 and text in (";", "&", "|", "=", "?"):
+            return False
+        elif depth == 0 and text == ">":
+            return True
+    return False
