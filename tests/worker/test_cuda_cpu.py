@@ -645,7 +645,8 @@ PARTS_OF_LAUNCHES = """
 #else
 #define SHAPE(grid, block) <<< grid, block >>>
 #endif
-#define ANY_SHAPE(...) <<<__VA_ARGS__>>>
+#define WIDE_SHAPE(...) <<<__VA_ARGS__>>>
+#define ANY_SHAPE(grid, ...) WIDE_SHAPE(grid, __VA_ARGS__)
 #define ON(stream, kernel, threads) kernel<<<(threads) / \\
     4, min(4, threads), 0, stream>>>
 #define TWICE(kernel, x, y) kernel SHAPE(1, 4)(x, y), kernel ANY_SHAPE(1, 4)(y, y)
@@ -683,7 +684,8 @@ def test_a_part_of_a_launch_may_be_a_macro_or_a_branch_of_the_preprocessor(tmp_p
 # Each kernel adds its number to x[i], by way of shared memory.
 FORMS_OF_SHARED = r"""
 #include <cuda_runtime.h>
-#define SHARED __shared__
+#define SMEM __shared__
+#define SHARED SMEM
 #define ARRAY(T, name, size) __shared__ T name[size]
 template <typename T> struct Held { T value; };
 #if 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grader.worker.cuda_cpu.declarations import BOUNDS, is_attribute, shared_at
 from grader.worker.cuda_cpu.tokens import (
@@ -60,19 +60,25 @@ class PartMacro:
 
 def _parts(tokens: list[Token]) -> dict[str, PartMacro]:
     """Such macros by their names; not those that are defined in more than one way, but for an empty one."""
-    parts, ways = dict[str, PartMacro](), Counter[str]()
-    for token in tokens:
-        found = MACRO.match(token.text) if token.kind == "directive" else None
-        if found is None:
+    found = [(token, macro) for token in tokens if token.kind == "directive" and (macro := MACRO.match(token.text))]
+    macros = [(macro, _body_of(token.text[macro.end() :], token.line)) for token, macro in found]
+    ways = Counter(macro["name"] for macro, body in macros if not all(one.blank for one in body))
+    parts = dict[str, PartMacro]()
+    for macro, whole in macros:
+        if ways[macro["name"]] != 1:
             continue
-        body = [one for one in tokenize(token.text[found.end() :]) if not one.blank or one.kind == "space"]
+        body = _with_parts([one for one in whole if not one.blank or one.kind == "space"], parts)
         words = [one.text for one in body if not one.blank]
-        ways[found["name"]] += bool(words)
         declares = any(word == "__shared__" or word in BOUNDS for word in words) and not {"{", ";", "[", "#"} & {*words}
         if declares or words[:1] == ["<<<"] or words[-1:] == [">>>"]:
-            names = found["parameters"]
-            parts[found["name"]] = PartMacro(None if names is None else re.findall(r"\w+|\.\.\.", names), body)
-    return {name: part for name, part in parts.items() if ways[name] == 1}
+            names = macro["parameters"]
+            parts[macro["name"]] = PartMacro(None if names is None else re.findall(r"\w+|\.\.\.", names), body)
+    return parts
+
+
+def _body_of(source: str, line: int) -> list[Token]:
+    """The tokens of a macro's body, which begins in this line."""
+    return [replace(token, line=token.line + line - 1) for token in tokenize(source)]
 
 
 def _with_parts(tokens: list[Token], parts: dict[str, PartMacro]) -> list[Token]:
@@ -98,10 +104,7 @@ def _with_parts(tokens: list[Token], parts: dict[str, PartMacro]) -> list[Token]
 
 
 def _macro_body(source: str, line: int, parts: dict[str, PartMacro]) -> str:
-    tokens = tokenize(source)
-    for token in tokens:
-        token.line += line - 1
-    tokens = _with_parts(tokens, parts)
+    tokens = _with_parts(_body_of(source, line), parts)
     tokens.append(Token("other", ";", line))  # a declaration may have its own where the macro is used
     _rewrite(tokens)
     if tokens[-1].text == ";":
