@@ -42,6 +42,7 @@ OTHER_SUFFIXES = {
 MISNAMED_SUFFIXES = set().union(*OTHER_SUFFIXES.values())
 SOURCE_SUFFIXES = {".py", ".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc"}
 TEXT_SUFFIXES = SOURCE_SUFFIXES | {".txt", ".md", ".toml", ".json"}
+ARCHIVE_SUFFIXES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz", ".zip"}
 IS_A_LINK = "a symbolic link; links are not followed"
 IS_NO_FILE = "not a regular file"
 HAS_ODD_NAME = "an odd name; letters, digits, _ . + - ( ) are allowed"
@@ -192,7 +193,15 @@ def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]
 
 
 def _of_its_kind(paths: Sequence[tuple[str, ...]], wanted: str) -> list[str]:
-    return ["/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == PurePosixPath(wanted).suffix]
+    """The files with the wanted file's suffix; if there are none, the archives."""
+    named = ["/".join(path) for path in paths]
+    return [name for name in named if PurePosixPath(name).suffix == PurePosixPath(wanted).suffix] or [
+        name for name in named if is_archive(name)
+    ]
+
+
+def is_archive(name: str) -> bool:
+    return PurePosixPath(name).suffix.casefold() in ARCHIVE_SUFFIXES
 
 
 def _folders_around(paths: Collection[tuple[str, ...]], asked: Collection[str]) -> dict[str, set[str]]:
@@ -250,6 +259,8 @@ def _instead(wanted: Sequence[str], found: Sequence[str]) -> str:
 
 
 def _mend(found: Sequence[str], names: str) -> str:
+    if is_archive(found[0]):
+        return "unpack it" if len(found) == 1 else "unpack the one that counts"
     if len(found) > 1:
         return f"keep the one that counts, as {names}"
     if found[0].casefold().endswith(NOTEBOOK):

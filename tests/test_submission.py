@@ -611,6 +611,32 @@ def test_files_of_any_name_beside_others_may_be_modules_of_the_students_own(tmp_
 
 
 @pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["hw.zip"], "there is no softmax.py or gelu.cu, but hw.zip: unpack it"),
+        (["in/hw.tar.gz", "notes.txt"], "there is no softmax.py or gelu.cu, but in/hw.tar.gz: unpack it"),
+        (
+            ["hw.ZIP", "old.tgz"],
+            "there is no softmax.py or gelu.cu, but hw.ZIP and old.tgz: unpack the one that counts",
+        ),
+        (
+            ["hw.zip", "lab.py"],
+            "there is no softmax.py, but lab.py: rename it to softmax.py; there is no gelu.cu, but hw.zip: unpack it",
+        ),
+    ],
+)
+def test_an_archive_in_place_of_the_files_is_to_be_unpacked(tmp_path: Path, names: list[str], says: str) -> None:
+    laid_out(tmp_path, *names)
+    with pytest.raises(SubmissionError) as refused:
+        survey(tmp_path, ("softmax.py", "gelu.cu"), KNOWN)
+    assert str(refused.value) == f"{tmp_path}: {says}"
+
+
+def test_an_archive_beside_a_wanted_file_is_not_spoken_of(tmp_path: Path) -> None:
+    assert survey(laid_out(tmp_path, "hw.zip", "gelu.cu"), WANTED, KNOWN) == submission.AS_IT_IS
+
+
+@pytest.mark.parametrize(
     "names",
     [
         ("softmax (1).py", "softmax (2).py"),

@@ -21,6 +21,7 @@ from grader.submission import (
     NAME,
     SubmissionError,
     ignored,
+    is_archive,
     is_litter,
     left_out,
     pack,
@@ -33,7 +34,6 @@ MAX_ARCHIVE_BYTES = 64 << 20  # of an archive in a hand-in
 MAX_HANDIN_BYTES = 64 << 20  # of all files of a hand-in that are read
 MAX_HANDIN_FILES = 2000
 NESTED = "an archive in an archive; only one is entered"
-CLOSED_ARCHIVES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz"}
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
     loose: list[Entry] = []
     archives: list[tuple[Entry, tuple[Entry, ...]]] = []
     for entry in entries:
-        if entry.fault or not is_archive(entry):
+        if entry.fault or not is_archive(entry.name):
             loose.append(entry)
             continue
         try:
@@ -150,7 +150,7 @@ def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
             continue
         notes += entered.notes
         archives.append(
-            (entry, tuple(replace(one, fault=one.fault or NESTED * is_archive(one)) for one in entered.entries))
+            (entry, tuple(replace(one, fault=one.fault or NESTED * is_archive(one.name)) for one in entered.entries))
         )
     paths = [
         {one.path for one in loose},
@@ -163,15 +163,10 @@ def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
     return loose
 
 
-def is_archive(entry: Entry) -> bool:
-    """Whether a file has the name of an archive; only a zip is entered."""
-    return PurePosixPath(entry.path[-1]).suffix.casefold() in CLOSED_ARCHIVES | {".zip"}
-
-
 def _inner(entry: Entry) -> Source:
     """The files of an archive. Raises Unreadable."""
     name = PurePosixPath(entry.path[-1])
-    if name.suffix.casefold() in CLOSED_ARCHIVES:
+    if name.suffix.casefold() != ".zip":
         raise Unreadable("an archive of a kind that is not entered; .zip is")
     if entry.size > MAX_ARCHIVE_BYTES:
         raise Unreadable(f"an archive larger than {MAX_ARCHIVE_BYTES >> 20} MiB")

@@ -17,10 +17,10 @@ import yaml
 
 from grader.classroom.archive import Entry, Source, Unreadable
 from grader.classroom.folder import ClassError
-from grader.classroom.handins import HandIn, Person, is_archive
+from grader.classroom.handins import HandIn, Person
 from grader.classroom.roster import TEST_STUDENT, is_mark, is_test_student
 from grader.report.style import counted
-from grader.submission import MAX_FILE_BYTES
+from grader.submission import MAX_FILE_BYTES, is_archive
 
 METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 64 << 20
@@ -344,7 +344,7 @@ def _github(source: Source, _names: Collection[str]) -> Export | None:
 def _folders(source: Source, names: Collection[str]) -> Export | None:
     files = _by_folder(source.entries)
     beside = [entry for entry in source.entries if len(entry.path) == 1]
-    archives = list(filter(is_archive, beside))
+    archives = [one for one in beside if is_archive(one.name)]
     if own := sorted(entry.name for entry in beside if entry.name in names):
         raise ClassError(
             f"{source.name}: {own[0]} lies in it itself, so it is one submission: "
