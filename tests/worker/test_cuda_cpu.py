@@ -728,13 +728,16 @@ template <class T> int four() { return 4; }
 struct Table { void (*kernel)(const float*, float*); };
 struct Launcher {
     Table table[1];
-    void launch(const float* x, float* y) { (*this).table[0].kernel<<<1, 4>>>(x, y), this->table[0].kernel<<<1, 4>>>(x + 4, y + 4); }
+    void launch(const float* x, float* y) {
+        if (!x) return; else (*this).table[0].kernel<<<1, 4>>>(x, y), this->table[0].kernel<<<1, 4>>>(x + 4, y + 4);
+    }
 };
 extern "C" void f(const float* x, float* y, int n, int m) {
     Launcher{{{aligned_kernel}}}.launch(x, y);
-    dynamic_kernel<float><<<1, 4, 4 * sizeof(float)>>>(x + 8, y + 8);
+    void (*pointer)(const float*, float*) = dynamic_kernel<float>;
+    if (n < 0) return; else (*pointer)<<<1, 4, 4 * sizeof(float)>>>(x + 8, y + 8);
     if (n < m || m < n || n < 99) macros_kernel<Held<Held<int>>><<<1, four<Held<Held<int>>>()>>>(x + 12, y + 12);
-    macros_kernel<Held<Held<Held<int>>>><<<1, 4>>>(x + 16, y + 16);
+    if (n < 0) return; else ::macros_kernel<Held<Held<Held<int>>>><<<1, 4>>>(x + 16, y + 16);
 }
 """
 

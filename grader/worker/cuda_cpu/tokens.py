@@ -20,6 +20,7 @@ TOKEN = re.compile(
 )
 DEAD = re.compile(r"\s*#\s*if\s+(?:0|false)\s*(?://.*|/\*.*)?$", re.DOTALL)
 BRANCH = re.compile(r"\s*#\s*(if|elif|else|endif)")
+NAMELESS = ("else", "do", "return")  # keywords before an expression
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
@@ -43,6 +44,11 @@ class Token:
     @property
     def blank(self) -> bool:
         return self.kind in ("space", "comment", "directive")
+
+    @property
+    def names(self) -> bool:
+        """Whether it may be the name of a function or a variable."""
+        return self.kind == "name" and self.text not in NAMELESS
 
 
 def tokenize(source: str) -> list[Token]:
