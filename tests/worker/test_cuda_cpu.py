@@ -749,6 +749,35 @@ def test_shared_variables_and_launches_take_the_forms_that_nvcc_takes(tmp_path: 
     assert rewrite(FORMS_OF_SHARED).count("\n") == FORMS_OF_SHARED.count("\n")
 
 
+# What comes before <<<: any expression that is a kernel.
+KERNELS_BY_EXPRESSION = """
+#include <tuple>
+typedef void (*Kernel)(const float*, float*);
+template <int number, bool> __global__ void k(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x] + number; }
+template <int number> Kernel made() { return k<number, true>; }
+struct Holder { Kernel get() { return k<3, true>; } };
+extern "C" void f(const float* x, float* y, int, int) {
+    Holder holder;
+    made<1>()<<<1, 4>>>(x, y);
+    std::get<0>(std::make_tuple(made<2>(), 0))<<<1, 4>>>(x + 4, y + 4);
+    holder.get()<<<1, 4>>>(x + 8, y + 8);
+    k<sizeof(float), 4 >= 3><<<8 >> 3, 4>>>(x + 12, y + 12);
+    return static_cast<Kernel>(k<5, (2 > 1)>)<<<1, 4>>>(x + 16, y + 16);
+}
+"""
+
+
+def test_any_expression_may_be_the_kernel(tmp_path: Path, x: np.ndarray) -> None:
+    y = clean(library := build(tmp_path, KERNELS_BY_EXPRESSION), call(library, "f", x, 20, 20)).reshape(5, 4)
+    assert np.array_equal(y, x[:20].reshape(5, 4) + np.float32([[1], [2], [3], [4], [5]]))
+
+
+def test_a_launch_has_no_value(tmp_path: Path) -> None:
+    kernel = "__global__ void k() {}\n"
+    with pytest.raises(BuildFailed, match=r"student\.cu:2:\d+: error: .*void"):
+        build(tmp_path, kernel + 'extern "C" void f() { cudaError_t failed = k<<<1, 1>>>(); }\n')
+
+
 # Dynamic shared memory is taken before the variables that lie before it, some of which a function of its own declares.
 DYNAMIC_FIRST = """
 __device__ float* first_of_the_block() {

@@ -175,7 +175,7 @@ def _launch(tokens: list[Token], opening: int) -> int:
     newlines = "".join("\n" * token.text.count("\n") for token in tokens[start:opening])
     tokens[start].text = (
         f'::cuda_cpu::launch("{quoted}", '
-        f"[=](auto... cuda_cpu_argument) {{ {callee}(cuda_cpu_argument...); }}, {newlines}"
+        f"[=](auto... cuda_cpu_argument) mutable {{ {callee}(cuda_cpu_argument...); }}, {newlines}"
     )
     for position in range(start + 1, opening + 1):
         tokens[position].text = ""
@@ -201,7 +201,9 @@ def _callee_start(tokens: list[Token], end: int) -> int:
     while position is not None and tokens[position].text in (")", "]"):  # (*pointer)<<<, table[i]<<<
         opening = opening_of(tokens, position)
         position = previous_of(tokens, opening)
-        if tokens[opening].text == "(" and (position is None or not tokens[position].names):
+        if tokens[opening].text == "(" and (
+            position is None or not (tokens[position].names or tokens[position].text == ">")
+        ):
             return opening
     if position is not None and tokens[position].text == ">":
         depth = 0

@@ -14,7 +14,7 @@ TOKEN = re.compile(
     | (?P<number>\.?\d(?:[\w.']|[eEpP][+-])*)
     | (?P<name>[A-Za-z_]\w*)
     | (?P<launch><<<|>>>)
-    | (?P<other>::|->|.)
+    | (?P<other>::|->|[<>]=|.)
     """,
     re.VERBOSE | re.DOTALL,
 )

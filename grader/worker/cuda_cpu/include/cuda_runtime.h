@@ -446,7 +446,8 @@ template <class T> const void* pointer_in(const T& argument) {
 template <class Body> struct Launch {
     Config config;
     Body body;
-    template <class... Arguments> CUDA_CPU_INLINE cudaError_t operator()(Arguments... arguments) {
+    template <class... Arguments> CUDA_CPU_INLINE void operator()(Arguments... arguments) { (void)run(arguments...); }
+    template <class... Arguments> CUDA_CPU_INLINE cudaError_t run(Arguments... arguments) {
         const void* pointers[] = {pointer_in(arguments)..., nullptr};
         config.arguments = pointers, config.argument_count = sizeof...(arguments);
         auto once = [&]() CUDA_CPU_UNSEEN { body(arguments...); };
@@ -463,7 +464,7 @@ template <class Body> Launch<Body> launch(const char* name, Body body, dim3 grid
 }
 template <class... Parameters, size_t... Positions>
 CUDA_CPU_INLINE cudaError_t launch_with(Config config, void (*kernel)(Parameters...), void** arguments, std::index_sequence<Positions...>) {
-    return Launch<decltype(kernel)>{config, kernel}(*static_cast<std::remove_reference_t<Parameters>*>(arguments[Positions])...);
+    return Launch<decltype(kernel)>{config, kernel}.run(*static_cast<std::remove_reference_t<Parameters>*>(arguments[Positions])...);
 }
 
 template <class T> uint64_t to_bits(T value) {
@@ -503,7 +504,7 @@ __attribute__((error("not on the CPU: cudaLaunchKernel with a kernel that is not
 cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared = 0, cudaStream_t stream = nullptr);
 template <class... Parameters, class... Arguments>
 CUDA_CPU_INLINE cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
-    return cuda_cpu::Launch<decltype(kernel)>{{"a kernel", config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream}, kernel}(Parameters(arguments)...);
+    return cuda_cpu::Launch<decltype(kernel)>{{"a kernel", config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream}, kernel}.run(Parameters(arguments)...);
 }
 template <class... Parameters>
 CUDA_CPU_INLINE cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), void** arguments) {
