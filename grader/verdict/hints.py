@@ -164,17 +164,12 @@ HINTS = {
         "pass the value as an argument, or write NAME = tl.constexpr(...) at the top of the file; a function needs @triton.jit",
     ),
     "pythons-own-function": Hint(
-        r"NameError\('(sum|any|all|sorted|map|filter|enumerate|zip|abs|round|pow) is not defined",
+        r"NameError(?:\('|: )(sum|any|all|sorted|map|filter|enumerate|zip|abs|round|pow|tuple|bool|reversed) is not defined",
         "kernels know few of Python's own functions: take tl.sum, tl.abs and their like",
     ),
     "name-without-a-value": Hint(
-        r"NameError\(.\w+ is not defined",
+        r"NameError(?:\(.|: )\w+ is not defined",
         "a name needs a value on every path: give it one before the `if` or the loop (or it is misspelt)",
-    ),
-    "sum-of-a-block": Hint(
-        r"'int' object is not iterable|'tensor' object is not iterable",
-        "Python's sum, max and min cannot look into a block: use tl.sum(x, axis=0), tl.max and tl.min",
-        r"\b(?<!\.)(sum|max|min|any|all|list|tuple|sorted)\(",
     ),
     "index-of-a-block": Hint(
         r"unsupported tensor index|does not support item assignment|__setitem__ is not supported",

@@ -353,6 +353,7 @@ from triton.language.math import exp2
 from grader.worker import interpreting
 
 N = {N}
+LENGTH = tl.constexpr(N)
 
 @triton.jit
 def larger_of(a, b):
@@ -364,7 +365,7 @@ def twice(a):
 
 @triton.jit
 def four_times(a):
-    return tl.broadcast_to(a.reshape(1, 16), (4, 16)).reshape(N)
+    return tl.broadcast_to(a.reshape(1, 16), (4, 16)).reshape(LENGTH)
 
 def scaled_by(number):
     factor = tl.constexpr(number)
@@ -457,3 +458,51 @@ def test_a_product_with_few_factors_is_refused_as_by_a_gpu(tmp_path: Path) -> No
     said = json.loads(run.stdout.splitlines()[-1])
     for (inner, dtype), words in zip(sizes, said, strict=True):
         assert ("K >= 16" in words) if inner < 16 else words == "", (inner, dtype, words)
+
+
+# Global names that a kernel uses, each in the kernel's line, and the words of a GPU's compiler; "" if it takes them.
+NAMES = {
+    "y = a * PLAIN": "Cannot access global variable PLAIN from within @jit'ed function",
+    "y = a * ANNOTATED": "Cannot access global variable ANNOTATED",
+    "y = helper(a)": "Cannot access global variable helper",
+    "y = a * CHOICES[0]": "Cannot access global variable CHOICES",
+    "y = a * LATER": "LATER is not defined",
+    "y = abs(a)": "abs is not defined",
+    "y = a * float(PLAIN)": "Cannot access global variable PLAIN",
+    "y = a * (FIXED if NARROW else PLAIN)": "",
+    "y = twice(a) * FIXED + tl.sum(a) + imported(a)": "",
+    "y = a.to(DTYPE) * Pair(FIXED, 1)[0] * tl.full((16,), 1.0, dtype=DTYPE)": "",
+    "y = a * DEFAULT + max(len(a.shape), int(FIXED), min(1, 2))": "",
+}
+NAMED = """
+import collections
+from triton.language import exp as imported
+
+PLAIN, ANNOTATED, CHOICES, DTYPE = 2.0, 2.0, [1.0], tl.float32
+ANNOTATED: tl.constexpr = 2.0
+FIXED, NARROW = tl.constexpr(2), tl.constexpr(True)
+Pair = collections.namedtuple("Pair", ["low", "high"])
+
+def helper(a):
+    return a * 2
+"""
+USES_NAME = """
+@triton.jit
+def uses_{number}(a_ptr, y_ptr, DEFAULT: tl.constexpr = PLAIN):
+    a = tl.load(a_ptr + tl.arange(0, 16))
+    {line}
+    tl.store(y_ptr + tl.arange(0, 16), y)
+
+def call_{number}():
+    uses_{number}[(1,)](torch.ones(16), torch.zeros(16))
+"""
+
+
+def test_names_that_a_gpus_compiler_refuses_are_refused_where_they_are_used(tmp_path: Path) -> None:
+    uses = [USES_NAME.format(number=number, line=line) for number, line in enumerate(NAMES)]
+    file = tmp_path / "names.py"
+    file.write_text(HEAD + NAMED + "".join(uses) + TAIL.replace("COUNT", str(len(uses))), encoding="utf-8")
+    run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    said = json.loads(run.stdout.splitlines()[-1])
+    for (line, words), found in zip(NAMES.items(), said, strict=True):
+        assert (words in found) if words else found == "", (line, found)

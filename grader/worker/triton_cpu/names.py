@@ -1,20 +1,30 @@
 """Gives kernels in Triton's interpreter the names that they have on a GPU: variables of an enclosing function, functions
 that a file imports from Triton's language by name, `max` and `min`, and the methods of a block that compute, as `x.exp()`.
+
+Names that a GPU's compiler does not know are refused where a kernel uses them: plain global variables, and Python's
+other functions.
 """
 
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, ModuleType
 from typing import Any
 
 import triton.language as tl
+from triton import knobs
+from triton.compiler.code_generator import CodeGenerator
+from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter
+from triton.runtime.jit import JITCallable
 
 from grader.worker.triton_cpu import extremes
 
+REFUSED = "_grader_refused_name"  # in the globals of a kernel
 LOOPS = (tl.range, tl.static_range)  # as they are before the interpreter replaces them
 
 
@@ -33,6 +43,7 @@ def provide() -> None:
         return kernel
 
     def enclosed(rewriter: Any, tree: ast.Module) -> Any:
+        tree = ast.fix_missing_locations(_Refusal(_refused_names(rewriter.fn)).visit(tree))
         own = _own_names(rewriter.fn)
         if not own:
             return execute(rewriter, tree)
@@ -43,6 +54,7 @@ def provide() -> None:
         return execute(rewriter, ast.Module([enclosing], []))(**own)
 
     FunctionRewriter._compile_and_exec = executed
+    setattr(interpreter, REFUSED, _refuse)
     _have_methods_of_blocks_found()
     # The interpreter takes the last line that begins with `def`, which may be a docstring's.
     FunctionRewriter._find_def = lambda _, lines: next(
@@ -73,6 +85,61 @@ def _own_names(function: Any) -> dict[str, Any]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         found[name] = cell.cell_contents
     return {name: _interpreted(one) if _is_of_the_language(one) else one for name, one in found.items()}
+
+
+def _refused_names(function: Any) -> dict[str, str]:
+    """Why a GPU's compiler does not take a name that a kernel uses, by name."""
+    if function.__module__.startswith("triton.") or knobs.compilation.allow_non_constexpr_globals:
+        return {}
+    code, scope = function.__code__, dict[str, Any](function.__globals__)
+    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+    scope |= {name: cell.cell_contents for name, cell in cells}
+    names = {*_loaded_names(code), *code.co_freevars} - CodeGenerator.builtin_namespace.keys()
+    return {name: why for name in names if (why := _why_refused(name, scope))}
+
+
+def _loaded_names(code: CodeType) -> Iterator[str]:
+    """The global names that a function's code, and functions in it, load."""
+    yield from (one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_GLOBAL")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _loaded_names(inner)
+
+
+def _why_refused(name: str, scope: Mapping[str, Any]) -> str:
+    """The compiler's words; "" if it takes the name (`CodeGenerator._define_name_lookup`)."""
+    if name not in scope:
+        return f"{name} is not defined"
+    value = scope[name]
+    of_the_language = str(getattr(value, "__module__", "")).startswith(("triton.language", "triton.experimental.gluon"))
+    marked = getattr(value, "__triton_builtin__", False) or getattr(value, "__triton_aggregate__", False)
+    named_tuple = isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
+    kinds = (ModuleType, JITCallable, interpreter.InterpretedFunction, tl.dtype, tl.constexpr)
+    if of_the_language or marked or named_tuple or isinstance(value, kinds):
+        return ""
+    return f"Cannot access global variable {name} from within @jit'ed function"
+
+
+def _refuse(why: str) -> None:
+    raise NameError(why)
+
+
+class _Refusal(ast.NodeTransformer):
+    """Makes of each use of a refused name in a kernel's body a call that raises why."""
+
+    def __init__(self, refused: Mapping[str, str]) -> None:
+        self._refused = refused
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.body = [self.visit(one) for one in node.body]  # a default may be any global variable
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if not isinstance(node.ctx, ast.Load) or node.id not in self._refused:
+            return node
+        return ast.copy_location(
+            ast.Call(ast.Name(REFUSED, ast.Load()), [ast.Constant(self._refused[node.id])], []), node
+        )
 
 
 def _is_of_the_language(value: Any) -> bool:
