@@ -109,8 +109,10 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
         paths = [path[1:] for path in paths if path[0] == around and len(path) > 1]
     here = {path[0] for path in paths if len(path) == 1}
     found = {name: alike for name in wanted if name not in here and (alike := _alike(paths, name, asked))}
-    if not found and not here & asked:  # a file of any name may be the wanted one then
+    if not found and not here & asked:  # a file of any name may be the wanted one then, or be in an archive
         found = {name: others for name in wanted if (others := _of_its_kind(paths, name))}
+        if not found and (archives := [name for name in map("/".join, paths) if is_archive(name)]):
+            found = dict.fromkeys(wanted, archives)
     if found and not here.intersection(wanted):
         meant: dict[tuple[str, ...], list[str]] = {}
         for name, candidates in found.items():
@@ -193,11 +195,7 @@ def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]
 
 
 def _of_its_kind(paths: Sequence[tuple[str, ...]], wanted: str) -> list[str]:
-    """The files with the wanted file's suffix; if there are none, the archives."""
-    named = ["/".join(path) for path in paths]
-    return [name for name in named if PurePosixPath(name).suffix == PurePosixPath(wanted).suffix] or [
-        name for name in named if is_archive(name)
-    ]
+    return ["/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == PurePosixPath(wanted).suffix]
 
 
 def is_archive(name: str) -> bool:
@@ -259,7 +257,7 @@ def _instead(wanted: Sequence[str], found: Sequence[str]) -> str:
 
 
 def _mend(found: Sequence[str], names: str) -> str:
-    if is_archive(found[0]):
+    if all(map(is_archive, found)):
         return "unpack it" if len(found) == 1 else "unpack the one that counts"
     if len(found) > 1:
         return f"keep the one that counts, as {names}"
@@ -350,7 +348,7 @@ def _of_no_use(name: str, kinds: Collection[str]) -> str:
     if PurePosixPath(name).suffix == NOTEBOOK:
         return "a notebook, which cannot be graded: save its code as a script"
     if (suffix := PurePosixPath(name).suffix.casefold()) in SOURCE_SUFFIXES:
-        return f"a file's suffix counts in small letters alone: rename it to end in {suffix}"
+        return f"the suffix must be in small letters: rename it to end in {suffix}"
     return "not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")"
 
 

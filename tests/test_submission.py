@@ -288,7 +288,7 @@ NEVER_TAKEN = {
     b"notes.txt": (b"\x7fELF\0\0\0", "a binary file"),
     b"lab.ipynb": (b"{}", "a notebook, which cannot be graded: save its code as a script"),
     **dict.fromkeys([b"kernel.so", b"kernel.o", b"weights.pt", b"softmax", b"a.pyc", b"README.MD"], (b"text", KIND)),
-    b"x.PY": (b"text", "a file's suffix counts in small letters alone: rename it to end in .py"),
+    b"x.PY": (b"text", "the suffix must be in small letters: rename it to end in .py"),
     **dict.fromkeys(
         [
             b"new\nline.py", b"caf\xe9.py", "grün.py".encode(), b"-rf.py", b"semi;colon.py", b"$HOME.py", b"'quote.py",
@@ -619,9 +619,10 @@ def test_files_of_any_name_beside_others_may_be_modules_of_the_students_own(tmp_
             ["hw.ZIP", "old.tgz"],
             "there is no softmax.py or gelu.cu, but hw.ZIP and old.tgz: unpack the one that counts",
         ),
+        (["hw.zip", "lab.py"], "there is no softmax.py, but lab.py: rename it to softmax.py"),
         (
-            ["hw.zip", "lab.py"],
-            "there is no softmax.py, but lab.py: rename it to softmax.py; there is no gelu.cu, but hw.zip: unpack it",
+            ["softmax.py.zip", "softmax_final.py"],
+            "there is no softmax.py, but softmax.py.zip and softmax_final.py: keep the one that counts, as softmax.py",
         ),
     ],
 )

@@ -164,7 +164,8 @@ HINTS = {
         "pass the value as an argument, or write NAME = tl.constexpr(...) at the top of the file; a function needs @triton.jit",
     ),
     "pythons-own-function": Hint(
-        r"NameError(?:\('|: )(sum|any|all|sorted|map|filter|enumerate|zip|abs|round|pow|tuple|bool|reversed) is not defined",
+        r"NameError(?:\('|: )(sum|any|all|sorted|map|filter|enumerate|zip|abs|round|pow|tuple|bool|reversed|str|repr|type|set|dict) "
+        "is not defined",
         "kernels know few of Python's own functions: take tl.sum, tl.abs and their like",
     ),
     "name-without-a-value": Hint(

@@ -180,9 +180,10 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 
 
 def compute_as_a_gpu_does() -> None:
-    """Patch the interpreter to compute in bfloat16, to take bools, floats and large ints as arguments, to add atomics by
-    tensor descriptors, to make assigned numbers and loop variables tensors, to find a kernel's own names, to take `max`, NaN
-    and bits as a GPU does, and to refuse products of small tiles. Must be called before `MemoryChecks.install`.
+    """Patch the interpreter to compute in bfloat16, to take bools, floats and large ints as arguments, to add atomics
+    by tensor descriptors, to make assigned numbers and loop variables tensors, to find a kernel's own names and no
+    others, to take `max`, NaN and bits as a GPU does, and to refuse products of small tiles. Must be called before
+    `MemoryChecks.install`.
 
     Raises:
         RuntimeError: this Triton lacks a name that is to be patched.

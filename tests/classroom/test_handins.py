@@ -132,7 +132,7 @@ def test_two_versions_in_folders_are_both_kept(kept: Keep, folder: Path) -> None
         ),
         (
             {"softmax.PY": SOFTMAX},
-            ("softmax.PY: ignored, a file's suffix counts in small letters alone: rename it to end in .py",),
+            ("softmax.PY: ignored, the suffix must be in small letters: rename it to end in .py",),
         ),
         ({"softmax.py": b"0" * (MAX_FILE_BYTES + 1)}, ("softmax.py: ignored, larger than 1 MiB",)),
         ({"notes.txt": b"\0"}, ("notes.txt: ignored, a binary file (if it is text, save it as UTF-8)",)),

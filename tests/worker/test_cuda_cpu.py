@@ -749,7 +749,7 @@ def test_shared_variables_and_launches_take_the_forms_that_nvcc_takes(tmp_path: 
     assert rewrite(FORMS_OF_SHARED).count("\n") == FORMS_OF_SHARED.count("\n")
 
 
-# What comes before <<<: any expression that is a kernel.
+# What comes before <<<: a pointer to a kernel, which is evaluated once.
 KERNELS_BY_EXPRESSION = """
 #include <tuple>
 typedef void (*Kernel)(const float*, float*);
@@ -758,7 +758,10 @@ template <int number> Kernel made() { return k<number, true>; }
 struct Holder { Kernel get() { return k<3, true>; } };
 extern "C" void f(const float* x, float* y, int, int) {
     Holder holder;
-    made<1>()<<<1, 4>>>(x, y);
+    Kernel table[] = {k<1, true>, k<9, true>};
+    int next = 0;
+    table[next++]<<<1, 4>>>(x, y);
+    if (next != 1) return;
     std::get<0>(std::make_tuple(made<2>(), 0))<<<1, 4>>>(x + 4, y + 4);
     holder.get()<<<1, 4>>>(x + 8, y + 8);
     k<sizeof(float), 4 >= 3><<<8 >> 3, 4>>>(x + 12, y + 12);
@@ -767,9 +770,13 @@ extern "C" void f(const float* x, float* y, int, int) {
 """
 
 
-def test_any_expression_may_be_the_kernel(tmp_path: Path, x: np.ndarray) -> None:
+def test_a_cast_a_call_or_an_element_may_be_the_kernel(tmp_path: Path, x: np.ndarray) -> None:
     y = clean(library := build(tmp_path, KERNELS_BY_EXPRESSION), call(library, "f", x, 20, 20)).reshape(5, 4)
     assert np.array_equal(y, x[:20].reshape(5, 4) + np.float32([[1], [2], [3], [4], [5]]))
+
+
+def test_comparisons_among_a_launchs_numbers_are_no_template() -> None:
+    assert "1, c <= d, e > f)" in rewrite("void g() { k<<<a < 1, c <= d, e > f>>>(x); }")
 
 
 def test_a_launch_has_no_value(tmp_path: Path) -> None:

@@ -472,6 +472,8 @@ NAMES = {
     "y = a * (FIXED if NARROW else PLAIN)": "",
     "y = twice(a) * FIXED + tl.sum(a) + imported(a)": "",
     "y = a.to(DTYPE) * Pair(FIXED, 1)[0] * tl.full((16,), 1.0, dtype=DTYPE)": "",
+    "y = a if NOTHING is None else tl.where(a > 0, a, NOTHING)": "",
+    "tl.static_assert(a.shape[0] == 16, 'not ' + str(PLAIN)); y = a": "",
     "y = a * DEFAULT + max(len(a.shape), int(FIXED), min(1, 2))": "",
 }
 NAMED = """
@@ -480,7 +482,7 @@ from triton.language import exp as imported
 
 PLAIN, ANNOTATED, CHOICES, DTYPE = 2.0, 2.0, [1.0], tl.float32
 ANNOTATED: tl.constexpr = 2.0
-FIXED, NARROW = tl.constexpr(2), tl.constexpr(True)
+FIXED, NARROW, NOTHING = tl.constexpr(2), tl.constexpr(True), None
 Pair = collections.namedtuple("Pair", ["low", "high"])
 
 def helper(a):

@@ -173,9 +173,12 @@ def _launch(tokens: list[Token], opening: int) -> int:
         )
     quoted = callee.replace("\\", "\\\\").replace('"', '\\"')
     newlines = "".join("\n" * token.text.count("\n") for token in tokens[start:opening])
+    # What returns the kernel, as `table[next()]`, is evaluated once, and not by each thread.
+    once = tokens[previous_of(tokens, opening) or start].text in (")", "]") and tokens[start].text != "("
+    captured, kernel = (f"=, cuda_cpu_kernel = {callee}", "cuda_cpu_kernel") if once else ("=", callee)
     tokens[start].text = (
         f'::cuda_cpu::launch("{quoted}", '
-        f"[=](auto... cuda_cpu_argument) mutable {{ {callee}(cuda_cpu_argument...); }}, {newlines}"
+        f"[{captured}](auto... cuda_cpu_argument) {{ {kernel}(cuda_cpu_argument...); }}, {newlines}"
     )
     for position in range(start + 1, opening + 1):
         tokens[position].text = ""

@@ -165,7 +165,7 @@ def _opens_template(tokens: list[Token], position: int, end: int) -> bool:
             depth -= 1
             if depth < 0:
                 return False
-        elif depth == 0 and text in (";", "&", "|", "=", "?"):
+        elif depth == 0 and text in (";", "&", "|", "=", "<=", ">=", "?"):
             return False
         elif depth == 0 and text == ">":
             return True

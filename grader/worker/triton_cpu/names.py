@@ -1,8 +1,8 @@
 """Gives kernels in Triton's interpreter the names that they have on a GPU: variables of an enclosing function, functions
 that a file imports from Triton's language by name, `max` and `min`, and the methods of a block that compute, as `x.exp()`.
 
-Names that a GPU's compiler does not know are refused where a kernel uses them: plain global variables, and Python's
-other functions.
+Names that a GPU's compiler does not take are refused where a kernel uses them: global variables other than None that are
+no `tl.constexpr`, and Python's other functions.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _own_names(function: Any) -> dict[str, Any]:
 
 def _refused_names(function: Any) -> dict[str, str]:
     """Why a GPU's compiler does not take a name that a kernel uses, by name."""
-    if function.__module__.startswith("triton.") or knobs.compilation.allow_non_constexpr_globals:
+    if str(function.__module__).startswith("triton.") or knobs.compilation.allow_non_constexpr_globals:
         return {}
     code, scope = function.__code__, dict[str, Any](function.__globals__)
     cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
@@ -115,7 +115,7 @@ def _why_refused(name: str, scope: Mapping[str, Any]) -> str:
     marked = getattr(value, "__triton_builtin__", False) or getattr(value, "__triton_aggregate__", False)
     named_tuple = isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
     kinds = (ModuleType, JITCallable, interpreter.InterpretedFunction, tl.dtype, tl.constexpr)
-    if of_the_language or marked or named_tuple or isinstance(value, kinds):
+    if value is None or of_the_language or marked or named_tuple or isinstance(value, kinds):
         return ""
     return f"Cannot access global variable {name} from within @jit'ed function"
 
@@ -132,6 +132,12 @@ class _Refusal(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.body = [self.visit(one) for one in node.body]  # a default may be any global variable
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if ast.unparse(node.func).rpartition(".")[2] != "static_assert":
+            return self.generic_visit(node)
+        node.args[:1] = [self.visit(one) for one in node.args[:1]]  # the compiler looks at its message only if it fails
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.AST:

@@ -149,7 +149,7 @@ PATCHES = (
         ("FunctionRewriter._compile_and_exec", "FunctionRewriter._find_def"),
         "triton_cpu/names",
         "a kernel's text is compiled without the variables of an enclosing function, from its last line with `def` on, and with Python's "
-        "`max` and `min`",
+        "`max` and `min`; it may use any global variable, which a GPU's compiler refuses",
         "no plan",
     ),
     Patch(
