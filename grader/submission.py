@@ -199,6 +199,7 @@ def _of_its_kind(paths: Sequence[tuple[str, ...]], wanted: str) -> list[str]:
 
 
 def is_archive(name: str) -> bool:
+    """Whether a file has the name of an archive."""
     return PurePosixPath(name).suffix.casefold() in ARCHIVE_SUFFIXES
 
 

@@ -205,7 +205,7 @@ def _callee_start(tokens: list[Token], end: int) -> int:
         opening = opening_of(tokens, position)
         position = previous_of(tokens, opening)
         if tokens[opening].text == "(" and (
-            position is None or not (tokens[position].names or tokens[position].text == ">")
+            position is None or not (tokens[position].is_identifier or tokens[position].text == ">")
         ):
             return opening
     if position is not None and tokens[position].text == ">":
@@ -222,19 +222,19 @@ def _callee_start(tokens: list[Token], end: int) -> int:
                 position = opening_of(tokens, position)
             position = previous_of(tokens, position)
         position = None if position is None else previous_of(tokens, position)
-    if position is None or not tokens[position].names:
+    if position is None or not tokens[position].is_identifier:
         raise RewriteError(tokens[end].line, "before <<< the name of a kernel is missing")
     while (before := previous_of(tokens, position)) is not None and tokens[before].text in ("::", "#", ".", "->"):
         earlier = previous_of(tokens, before)
         if tokens[before].text in (".", "->") and earlier is not None and tokens[earlier].text in (")", "]"):
             earlier = opening_of(tokens, earlier)  # (*this).kernel<<<, table[i].kernel<<<
             owner = previous_of(tokens, earlier)
-            if owner is None or not tokens[owner].names:
+            if owner is None or not tokens[owner].is_identifier:
                 return earlier
             earlier = owner
         if tokens[before].text == "#" and earlier is not None and tokens[earlier].text == "#":  # scale_##width<<<
             earlier = previous_of(tokens, earlier)
-        if earlier is None or not tokens[earlier].names:
+        if earlier is None or not tokens[earlier].is_identifier:
             return before
         position = earlier
     return position

@@ -46,8 +46,8 @@ class Token:
         return self.kind in ("space", "comment", "directive")
 
     @property
-    def names(self) -> bool:
-        """Whether it may be the name of a function or a variable."""
+    def is_identifier(self) -> bool:
+        """Whether it is a name, and none of the keywords that may come before a kernel's."""
         return self.kind == "name" and self.text not in NAMELESS
 
 

@@ -82,19 +82,23 @@ def _own_names(function: Any) -> dict[str, Any]:
     found |= {
         name: extremes.builtin(name) for name in extremes.ELEMENTWISE if name in code.co_names and name not in scope
     }
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        found[name] = cell.cell_contents
+    found |= _enclosing_variables(function)
     return {name: _interpreted(one) if _is_of_the_language(one) else one for name, one in found.items()}
+
+
+def _enclosing_variables(function: Any) -> dict[str, Any]:
+    """The variables of enclosing functions that a function uses."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells}
 
 
 def _refused_names(function: Any) -> dict[str, str]:
     """Why a GPU's compiler does not take a name that a kernel uses, by name."""
     if str(function.__module__).startswith("triton.") or knobs.compilation.allow_non_constexpr_globals:
         return {}
-    code, scope = function.__code__, dict[str, Any](function.__globals__)
-    cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-    scope |= {name: cell.cell_contents for name, cell in cells}
-    names = {*_loaded_names(code), *code.co_freevars} - CodeGenerator.builtin_namespace.keys()
+    enclosing = _enclosing_variables(function)
+    scope, names = function.__globals__ | enclosing, {*_loaded_names(function.__code__), *enclosing}
+    names -= CodeGenerator.builtin_namespace.keys()
     return {name: why for name in names if (why := _why_refused(name, scope))}
 
 
@@ -135,7 +139,7 @@ class _Refusal(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if ast.unparse(node.func).rpartition(".")[2] != "static_assert":
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) != "static_assert":
             return self.generic_visit(node)
         node.args[:1] = [self.visit(one) for one in node.args[:1]]  # the compiler looks at its message only if it fails
         return node
