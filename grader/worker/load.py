@@ -25,7 +25,9 @@ from grader.worker.signature import Signature
 
 LAUNCHES = Path(__file__).with_name("launches.cpp")  # built into the student's library
 REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # CUDA's errors for a launch of a wrong shape
-LATE_CYCLES = 20_000_000  # of the GPU, about 10 ms: longer than any launch takes, even one that loads its kernel first
+# Of the GPU, about 10 ms: longer than a launch takes. A kernel's first launch in a process loads it, and CUDA runs that one
+# after all that is queued (measured on an H200): it does not show that it is on another stream; the next one does.
+LATE_CYCLES = 20_000_000
 LATE_ELEMENTS = 1 << 28  # inputs with more elements are not copied, and so are never late
 CUDA_FLAGS = ["-O3", "-lineinfo"]  # compute-sanitizer names lines, and only reports with a student's line are told
 
