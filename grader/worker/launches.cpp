@@ -1,9 +1,11 @@
 // Linked into the library that nvcc builds of a student's file. The CUDA runtime in that library keeps the error of a
 // launch, which no other code can read. The linker leads both halves of every `<<<...>>>` through here (nvcc.py:
-// --wrap), so that a launch that CUDA refuses is told with its line and its kernel. The halves are unchanged since CUDA
-// 9.2.
+// --wrap), so that a launch that CUDA refuses is told with its line and its kernel; and the registration of every
+// kernel, so that all can be loaded before the first launch. These functions are unchanged since CUDA 9.2.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+
+#include <vector>
 
 #include "cuda_cpu/launch.h"
 
@@ -24,11 +26,26 @@ uintptr_t offset(const void* address) {
     Dl_info found;
     return address && dladdr(address, &found) ? uintptr_t(address) - uintptr_t(found.dli_fbase) - 1 : 0;
 }
+
+// The host stubs of the kernels. In a function, for kernels are registered before this file's variables are made.
+std::vector<const void*>& kernels() {
+    static std::vector<const void*> registered;
+    return registered;
+}
 }  // namespace
 
 extern "C" {
 unsigned __real___cudaPushCallConfiguration(dim3, dim3, size_t, struct CUstream_st*);
 cudaError_t __real___cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*);
+void __real___cudaRegisterFunction(void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*, dim3*, int*);
+
+void __wrap___cudaRegisterFunction(
+    void** binary, const char* stub, char* name, const char* symbol, int threads, uint3* tid, uint3* bid, dim3* block,
+    dim3* grid, int* warp
+) {
+    kernels().push_back(stub);
+    __real___cudaRegisterFunction(binary, stub, name, symbol, threads, tid, bid, block, grid, warp);
+}
 
 unsigned __wrap___cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, struct CUstream_st* stream) {
     last.line = __builtin_return_address(0);
@@ -40,6 +57,15 @@ cudaError_t __wrap___cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* s
     last.kernel = __builtin_return_address(0);
     if (last.shared_bytes > SHARED_BYTES || !launch_shape::refusal(last.grid, last.block).empty()) refused = last;
     return __real___cudaPopCallConfiguration(grid, block, shared_bytes, stream);
+}
+
+// Load every kernel, and return how many there are. Otherwise CUDA loads a kernel in its first launch, and that one runs
+// after all work that is queued then, on whatever stream (measured on an H200).
+int grader_load_kernels() {
+    cudaFuncAttributes unused;
+    for (const void* stub : kernels()) cudaFuncGetAttributes(&unused, stub);
+    cudaGetLastError();  // a kernel that cannot be loaded says so when it is launched
+    return int(kernels().size());
 }
 
 const char* grader_last_error() {

@@ -25,9 +25,7 @@ from grader.worker.signature import Signature
 
 LAUNCHES = Path(__file__).with_name("launches.cpp")  # built into the student's library
 REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # CUDA's errors for a launch of a wrong shape
-# Of the GPU, about 10 ms: longer than a launch takes. A kernel's first launch in a process loads it, and CUDA runs that one
-# after all that is queued (measured on an H200): it does not show that it is on another stream; the next one does.
-LATE_CYCLES = 20_000_000
+LATE_CYCLES = 20_000_000  # of the GPU, about 10 ms: longer than any launch takes
 LATE_ELEMENTS = 1 << 28  # inputs with more elements are not copied, and so are never late
 CUDA_FLAGS = ["-O3", "-lineinfo"]  # compute-sanitizer names lines, and only reports with a student's line are told
 
@@ -153,6 +151,7 @@ def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
         stream = torch.cuda.Stream()  # not the default stream, so that a launch off the given stream shows
         stream.wait_stream(torch.cuda.current_stream())
         if late:
+            loaded.grader_load_kernels()
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(LATE_CYCLES)
                 for one, content in zip(inputs, numbers, strict=True):

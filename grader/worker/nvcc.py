@@ -16,7 +16,9 @@ PTXAS = re.compile(r"^(ptxas info .*|    \d+ bytes stack frame, .*)\n?", re.MULT
 # For `launches.cpp`. DWARF 4: in DWARF 5, addr2line (binutils 2.40) takes lines of the student's headers for the main
 # file's.
 LINKED = ["-Xcompiler=-fPIC,-g1,-gdwarf-4"]
-LINKED += [f"-Xlinker=--wrap=__cuda{half}CallConfiguration" for half in ("Push", "Pop")]
+LINKED += [
+    f"-Xlinker=--wrap=__cuda{name}" for name in ("PushCallConfiguration", "PopCallConfiguration", "RegisterFunction")
+]
 MAX_TOLD = 16_000
 
 

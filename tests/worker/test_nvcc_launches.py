@@ -74,6 +74,10 @@ def test_an_error_of_another_kind_is_not_put_on_a_launch(built: tuple[ctypes.CDL
     assert told(built, "refused_0", b"cudaErrorIllegalAddress") == ""
 
 
+def test_every_kernel_is_known_before_its_first_launch(built: tuple[ctypes.CDLL, Path]) -> None:
+    assert built[0].grader_load_kernels() == 4, "plain, hidden, k and tiled<4>"
+
+
 def test_without_binutils_the_numbers_are_told(
     built: tuple[ctypes.CDLL, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
