@@ -68,6 +68,8 @@ def main() -> None:
         parser.error("--dtype, --head-dim, --not-causal and --few are for attention")
     if arguments.few and arguments.what == "fused":
         parser.error("--few is not for fused")
+    if not torch.cuda.is_available():
+        parser.error("this needs a CUDA GPU")
     sizes = [(48, 4096, arguments.head_dim)] if arguments.head_dim else ATTENTION
     if arguments.few:
         sizes = [(batch, 1024, arguments.head_dim or 64) for batch in FEW]
