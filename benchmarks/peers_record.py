@@ -8,7 +8,7 @@ given. QuACK, Liger and flash-attn-4 take part where they are installed (quack-k
 
 This is no grading: all kernels are trusted and run in this process, in interleaved rounds, with two sets of inputs by turns
 behind a wiped L2 cache; a time is between two CUDA events, and the GPU is kept busy until the processor has launched both.
-Each answer is compared with PyTorch's once.
+Each answer is compared once: of softmax with PyTorch's, of attention with cuDNN's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from reference.flash_attention import flash_attention
 from reference.softmax import softmax
 
 ROUNDS = 15
-TOLERANCE = 0.02  # of the norm, in 16 bits
+TOLERANCE = 0.02  # of the norm: what 16 bits need
 PACKAGES = ("quack-kernels", "liger-kernel", "flash-attn-4")
 COLUMNS = {
     "copy": "device copy",

@@ -148,7 +148,7 @@ def is_visible(queries, keys, n_k, is_causal: tl.constexpr):
 def place_of(n_blocks, batches_at_once):
     """The batch entry, and the number of the block among its n_blocks, for this program.
 
-    Programs start in the order of their numbers. Under a causal mask block 0 has the most work, so the programs for
+    GPUs start programs in the order of their numbers. Under a causal mask block 0 has the most work, so the programs for
     block 0 of batches_at_once batches come first, then those for block 1, and no long program starts at the end. Not of
     all batches at once: the K and V that programs share should still be in the L2 cache for the next program.
     """

@@ -10,16 +10,17 @@ at |x| ≈ 1000. A GPU's compiler may use one multiply-add, which rounds once, b
 About 5 operations per element for 8 bytes (float32) or 4 (16-bit types): memory sets the speed, so a row should be read
 once and written once:
 
-- A row that a program can keep in its registers (`softmax_kernel`). Short rows share a program, or most of its lanes would be
-  idle.
-- A longer row is shared by several programs. Each keeps a piece of it in registers, and needs from the others only the
-  maximum and the sum of theirs, 8 bytes a piece, which they exchange through memory (`softmax_pieces_kernel`).
+- A short row is kept in the registers of one program (`softmax_kernel`). The shortest rows share a program, or most of its
+  lanes would be idle.
+- A longer row is shared by several programs (`longest_unshared_row` says from which length on). Each keeps a piece of it in
+  registers, and needs from the others only the maximum and the sum of theirs, 8 bytes a piece, which they exchange through
+  memory (`softmax_pieces_kernel`).
 - Where programs do not run at the same time, as in an interpreter, or where a row has too many pieces for a GPU, one
   program reads its row twice (`softmax_two_passes_kernel`): first for maximum and sum together, then to normalise.
 
-A program stores what others need before it waits for theirs. CUDA promises no order in which programs start, and GPUs start
-them by their numbers. Nothing but time depends on that: a program that has looked LOOKS times, some milliseconds, waits no
-longer and reads the row itself.
+A program stores its maximum and sum before it waits for those of others. GPUs start programs by their numbers, so the others
+have started by then or soon will; but CUDA does not promise this order. In another order softmax would be slower and as right:
+a program that has looked LOOKS times, some milliseconds, waits no longer and reads the row itself.
 """
 
 import contextlib
@@ -35,9 +36,9 @@ TILE_ELEMENTS = 1024  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # columns: 32 float32 registers per thread with 32 warps; twice that spills
 LOOP_BLOCK = 16384  # columns of a row that is read twice, at a time
 WARP = tl.constexpr(32)  # threads
-ALIGNED = tl.constexpr(16)  # elements: what starts at a multiple of them, Triton loads and stores 16 bytes at a time
+ALIGNED = tl.constexpr(16)  # elements: from multiples of this on, Triton loads and stores 16 bytes at a time
 MAX_PAIRS = 256  # of a row: a thread of a single warp has eight of them then, and spills more with twice as many
-LOOKS = tl.constexpr(4096)  # at what others store: a microsecond each, and few where all goes as usual
+LOOKS = tl.constexpr(4096)  # at the pairs of other programs, a microsecond each, before a program waits no longer
 
 
 class Piece(NamedTuple):
@@ -82,8 +83,8 @@ def softmax_kernel(
 
 @triton.jit
 def packed(x):
-    """x, unchanged. The compiler cannot know that, and so keeps 16-bit numbers packed until their next use; it would keep the
-    float32 of their last use, in twice the registers.
+    """x, unchanged, which the compiler cannot know. So it keeps 16-bit numbers packed from one use to the next; else it would
+    keep them as float32, in twice the registers.
     """
     if x.dtype.primitive_bitwidth == 16:
         x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
@@ -92,7 +93,7 @@ def packed(x):
 
 @triton.jit
 def unpacked(x):
-    """packed(x) in float32. The compiler needs three instructions for two numbers in bfloat16, and registers between them."""
+    """packed(x) in float32: two bfloat16 numbers by two instructions, where the compiler takes three, and more registers."""
     if x.dtype == tl.bfloat16:
         halves: tl.constexpr = "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;"
         return tl.inline_asm_elementwise(halves, "=r,=r,r", [x], dtype=tl.float32, is_pure=False, pack=2)
@@ -111,7 +112,8 @@ def maximum_and_sum(x):
 @triton.jit
 def normalized(x, maximum, total):
     """exp(x − maximum) / total, of x's dtype. In 16 bits as exp2((x − maximum) · log₂e − log₂ total): one multiply-add for two
-    multiplications. In float32 the exponent's rounding would show: from 16 to 32, numbers lie 2e-6 apart.
+    multiplications. In float32 that would double the error: log₂ total adds up to 17 to every exponent, and from 16 to 32
+    numbers lie 2e-6 apart.
     """
     if x.dtype == tl.float32:
         y = tl.exp2((x - maximum) * LOG2_E) * (1.0 / total)
@@ -124,7 +126,8 @@ def normalized(x, maximum, total):
 def publish(pairs_ptr, maximum, total):
     """Store a piece's pair as one word of 64 bits, so that no other program sees half of it.
 
-    The word is not 0, which says that it is missing: where the maximum is finite, the sum is at least 1.
+    A word of 0 says that the pair is missing. No pair is 0: the bits of −inf are not, and a finite maximum has a sum of at
+    least 1.
     """
     high = maximum.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = high | total.to(tl.uint32, bitcast=True).to(tl.uint64)
@@ -152,25 +155,28 @@ def read_row(x_ptr, n_cols, block: tl.constexpr):
 
 
 @triton.jit
-def collect(pairs_ptr, n_pieces, max_pieces: tl.constexpr, x_ptr, n_cols):
-    """Maximum and sum of the row at x_ptr, from its n_pieces pairs.
+def collect(pairs_ptr, n_pairs, max_pairs: tl.constexpr, x_ptr, n_cols):
+    """Maximum and sum of the row at x_ptr, from its n_pairs pairs.
 
-    max_pieces: at least WARP, and a power of two. If it is WARP, each warp has all pairs and looks for itself. One may see them
-    earlier than another or not at all, so nothing here may wait for another warp, and a warp that reads the row reads all of
-    it. With more, the minimum is that of all warps, and they decide alike. With fewer, two threads of a warp would load the
-    same word, one before and one after it is stored, and take different branches.
+    max_pairs: a power of two, at least n_pairs and WARP. The warps of a program look at different times, so one may find all
+    pairs where another has waited in vain. If they took different branches, a barrier in a branch would wait for ever.
+    - WARP: each warp loads all pairs, one for each thread, and decides for itself. So no branch may have a barrier: a warp
+      reads the row by itself, in blocks of WARP.
+    - More: the warps load different pairs, take the minimum of them all, and decide alike.
+    - Fewer is not allowed: two threads of a warp would load the same word, one before and one after it is stored, and take
+      different branches.
     """
-    pieces = tl.arange(0, max_pieces)
-    pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
+    places = tl.arange(0, max_pairs)
+    pairs = tl.load(pairs_ptr + places, mask=places < n_pairs, other=-1, volatile=True)
     looks = 1
     while (tl.min((pairs != 0).to(tl.int32), axis=0) == 0) & (looks < LOOKS):
-        pairs = tl.load(pairs_ptr + pieces, mask=pieces < n_pieces, other=-1, volatile=True)
+        pairs = tl.load(pairs_ptr + places, mask=places < n_pairs, other=-1, volatile=True)
         looks += 1
     if looks == LOOKS:
         row_max, row_sum = read_row(x_ptr, n_cols, WARP)
     else:
-        maxima = tl.where(pieces < n_pieces, (pairs >> 32).to(tl.int32).to(tl.float32, bitcast=True), float("-inf"))
-        sums = tl.where(pieces < n_pieces, pairs.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
+        maxima = tl.where(places < n_pairs, (pairs >> 32).to(tl.int32).to(tl.float32, bitcast=True), float("-inf"))
+        sums = tl.where(places < n_pairs, pairs.to(tl.int32).to(tl.float32, bitcast=True), 0.0)
         row_max = tl.max(maxima, axis=0)
         row_sum = tl.sum(sums * tl.exp2((maxima - row_max) * LOG2_E), axis=0)
     return row_max, row_sum
@@ -178,11 +184,11 @@ def collect(pairs_ptr, n_pieces, max_pieces: tl.constexpr, x_ptr, n_cols):
 
 @triton.jit
 def softmax_pieces_kernel(
-    x_ptr, y_ptr, pairs_ptr, n_cols, has_edges: tl.constexpr, piece: tl.constexpr, max_pieces: tl.constexpr
+    x_ptr, y_ptr, pairs_ptr, n_cols, has_edges: tl.constexpr, piece: tl.constexpr, max_pairs: tl.constexpr
 ):  # fmt: skip
     """Longer rows, each by as many programs as it has pieces.
 
-    x_ptr, y_ptr: (n_rows, n_cols), contiguous. pairs_ptr: int64 (n_rows, max_pieces), maximum and sum of each piece, 0 at first.
+    x_ptr, y_ptr: (n_rows, n_cols), contiguous. pairs_ptr: int64 (n_rows, max_pairs), maximum and sum of each piece, 0 at first.
     has_edges: n_cols is no multiple of ALIGNED. Counted from the start of the matrix, pieces go from the first multiple of
     ALIGNED in the row to the last, or they would be loaded and stored by single elements. The elements before and after, fewer
     than ALIGNED each, are the row's edges. They have a pair as well, the last one, and are left to the program with the first
@@ -190,7 +196,7 @@ def softmax_pieces_kernel(
     """
     n_pieces = tl.cdiv(n_cols // ALIGNED * ALIGNED, piece)
     row, own = (tl.program_id(0) // n_pieces).to(tl.int64), tl.program_id(0) % n_pieces
-    pairs_ptr += row * max_pieces
+    pairs_ptr += row * max_pairs
     row_start, row_end = row * n_cols, (row + 1) * n_cols
     start, end = tl.cdiv(row_start, ALIGNED) * ALIGNED, row_end // ALIGNED * ALIGNED
     lanes, n_lanes = own * piece + tl.arange(0, piece), (end - start).to(tl.int32)
@@ -206,7 +212,7 @@ def softmax_pieces_kernel(
             publish(pairs_ptr + n_pieces, maximum, total)
     maximum, total = maximum_and_sum(x)
     publish(pairs_ptr + own, maximum, total)
-    row_max, row_sum = collect(pairs_ptr, n_pieces + has_edges, max_pieces, x_ptr + row_start, n_cols)
+    row_max, row_sum = collect(pairs_ptr, n_pieces + has_edges, max_pairs, x_ptr + row_start, n_cols)
     tl.store(y_ptr + start + lanes, normalized(x, row_max, row_sum), mask=lanes < n_lanes)
     if has_edges:
         tl.store(y_ptr + edges, normalized(x_of_edges, row_max, row_sum), mask=is_edge)
@@ -236,21 +242,21 @@ def runs_at_once(x: torch.Tensor) -> int:
 
 
 def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None = None) -> None:
-    """Write the softmax of x's rows into y; both (rows, columns), contiguous. With at least 16 columns, a row has a multiple of
-    ALIGNED, and its edges end with it.
+    """Write the softmax of x's rows into y; both (rows, columns), contiguous, with at least ALIGNED columns: so there is a
+    multiple of ALIGNED in every row, up to which its edges go, or from which.
     """
     n_rows, n_cols = x.shape
     has_edges = n_cols % ALIGNED.value != 0
     piece = piece or PIECES[x.dtype]
     n_pieces = triton.cdiv(n_cols // ALIGNED.value * ALIGNED.value, piece.piece)
     n_pairs = n_pieces + has_edges
-    if n_pairs > MAX_PAIRS or 2 * n_pieces > runs_at_once(x):  # the other half is for a launch beside this one
+    if n_pairs > MAX_PAIRS or 2 * n_pieces > runs_at_once(x):  # half of the GPU may be taken by another launch
         softmax_two_passes_kernel[(n_rows,)](x, y, n_cols, block=LOOP_BLOCK, num_warps=16)
         return
-    max_pieces = max(WARP.value, triton.next_power_of_2(n_pairs))
-    pairs = torch.zeros(n_rows * max_pieces, dtype=torch.int64, device=x.device)
+    max_pairs = max(WARP.value, triton.next_power_of_2(n_pairs))
+    pairs = torch.zeros(n_rows * max_pairs, dtype=torch.int64, device=x.device)
     softmax_pieces_kernel[(n_rows * n_pieces,)](
-        x, y, pairs, n_cols, has_edges=has_edges, max_pieces=max_pieces, **piece._asdict()
+        x, y, pairs, n_cols, has_edges=has_edges, max_pairs=max_pairs, **piece._asdict()
     )
 
 
