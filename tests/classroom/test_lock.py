@@ -14,6 +14,7 @@ import pytest
 from grader.classroom import lock as module
 from grader.classroom.folder import ClassError
 from grader.classroom.lock import holder, lock, lock_of
+from tests.support.open_files import open_files
 
 
 def test_one_has_a_lock_until_its_release(tmp_path: Path) -> None:
@@ -84,11 +85,11 @@ def test_another_fault_of_the_file_system_is_told(tmp_path: Path, monkeypatch: p
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_files()
     monkeypatch.setattr(fcntl, "flock", fail)
     with pytest.raises(OSError, match="Input/output error"):
         lock(tmp_path / ".lock", unlocked=True)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_files() == before
 
 
 def test_the_lock_of_a_gpu_that_another_user_has_made_is_enough(

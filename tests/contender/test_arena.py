@@ -23,6 +23,7 @@ from grader.judge.asking import check_memory
 from grader.judge.evidence import CheckFailed
 from grader.protocol import GUARD_BYTE, POISON_BYTE, Memory, Ref
 from grader.verdict.diagnosis import poisoned
+from tests.support.open_files import open_files
 
 CPU = torch.device("cpu")
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
@@ -442,30 +443,26 @@ def test_it_has_no_name_that_could_be_left_behind_and_is_not_inherited(arena: Ar
     assert not os.get_inheritable(file)
 
 
-def descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208
-
-
 def mapped(inode: int) -> bool:
     maps = Path("/proc/self/maps").read_text().splitlines()
     return any(f" {inode} " in line and "grader-arena" in line for line in maps)
 
 
 def test_nothing_of_an_arena_outlives_it() -> None:
-    before = descriptors()
+    before = open_files()
     arena = Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU)
     inode = os.fstat(arena.files[0]).st_ino
     assert mapped(inode)
     arena.close()
-    assert descriptors() == before
+    assert open_files() == before
     assert not mapped(inode)
 
 
 def test_an_error_inside_closes_it_too() -> None:
-    before = descriptors()
+    before = open_files()
     with pytest.raises(ZeroDivisionError), Arena({}, {"y": (10,)}, torch.float32, CPU):
         _ = 1 / 0
-    assert descriptors() == before
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "mmap"])
@@ -475,11 +472,11 @@ def test_memory_that_is_not_there_is_a_memory_error_and_leaves_nothing(
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    before = descriptors()
+    before = open_files()
     monkeypatch.setattr(*((os, call, refuse) if call == "posix_fallocate" else (mmap, call, refuse)))
     with pytest.raises(MemoryError, match="bytes of shared memory: Cannot allocate memory"):
         Arena({}, {"y": (10,)}, torch.float32, CPU)
-    assert descriptors() == before
+    assert open_files() == before
 
 
 # Without a second copy ------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from grader.contender.watch import Allowance, Watch
 from grader.protocol import Build, ProtocolError, Reply, Time
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
+from tests.support.open_files import open_files
 
 LIMITS = CallLimits(time_s=1, memory_gib=1)
 LONGER = CallLimits(time_s=60, memory_gib=8)
@@ -524,7 +525,7 @@ def test_a_worker_that_cannot_be_started_leaves_no_file_open(tmp_path: Path, mon
         raise BlockingIOError(errno.EAGAIN, "no process is left")
 
     monkeypatch.setattr(processes, "start", fail)
-    before = set(Path("/proc/self/fd").iterdir())
+    before = open_files()
     with pytest.raises(BlockingIOError) as raised:  # which keeps the frames alive, and what is open in them
         Contender("cpu", runtime, tmp_path / "scratch")
-    assert set(Path("/proc/self/fd").iterdir()) == before, raised
+    assert open_files() == before, raised
