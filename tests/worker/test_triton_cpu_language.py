@@ -469,6 +469,10 @@ NAMES = {
     "y = a * LATER": "LATER is not defined",
     "y = abs(a)": "abs is not defined",
     "y = a * float(PLAIN)": "Cannot access global variable PLAIN",
+    "y = a + tl.reduce(a, 0, with_plain)": "Cannot access global variable PLAIN",
+    "y = tl.associative_scan(a, 0, with_plain)": "Cannot access global variable PLAIN",
+    "y = tl.associative_scan(a, 0, with_fixed) + tl.reduce(a, 0, with_fixed)": "",
+    "y = a + tl.reduce(a, 0, with_branch)": "",
     "y = a * (FIXED if NARROW else PLAIN)": "",
     "y = twice(a) * FIXED + tl.sum(a) + imported(a)": "",
     "y = a.to(DTYPE) * Pair(FIXED, 1)[0] * tl.full((16,), 1.0, dtype=DTYPE)": "",
@@ -487,6 +491,22 @@ Pair = collections.namedtuple("Pair", ["low", "high"])
 
 def helper(a):
     return a * 2
+
+@triton.jit
+def with_plain(a, b):
+    return a + b * PLAIN
+
+@triton.jit
+def with_fixed(a, b):
+    larger = a if NARROW else b
+    return max(larger, b) * FIXED
+
+@triton.jit
+def with_branch(a, b):
+    if a > b:
+        return a * FIXED
+    else:
+        return b
 """
 USES_NAME = """
 @triton.jit

@@ -12,7 +12,7 @@ import dis
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 import triton.language as tl
@@ -56,6 +56,7 @@ def provide() -> None:
     FunctionRewriter._compile_and_exec = executed
     setattr(interpreter, REFUSED, _refuse)
     _have_methods_of_blocks_found()
+    _have_combine_functions_compiled_anew()
     # The interpreter takes the last line that begins with `def`, which may be a docstring's.
     FunctionRewriter._find_def = lambda _, lines: next(
         number for number, line in enumerate(lines, 1) if line.lstrip().startswith("def ")
@@ -76,6 +77,20 @@ def _have_methods_of_blocks_found() -> None:
     tl.tensor.__array_ufunc__ = None
 
 
+def _have_combine_functions_compiled_anew() -> None:
+    """Have `tl.reduce` and `tl.associative_scan` call a student's function as a kernel calls one: with the names that it has on a
+    GPU. The interpreter would call it as it stands in the file.
+    """
+    make = interpreter.ReduceScanOpInterface.__init__
+
+    def made(operation: Any, axis: Any, combine: Any) -> None:
+        if isinstance(combine, interpreter.InterpretedFunction) and not _is_tritons(combine.fn):
+            combine = SimpleNamespace(fn=combine.rewrite())
+        make(operation, axis, combine)
+
+    interpreter.ReduceScanOpInterface.__init__ = made
+
+
 def _own_names(function: Any) -> dict[str, Any]:
     code, scope = function.__code__, function.__globals__
     found = {name: scope[name] for name in code.co_names if _is_of_the_language(scope.get(name))}
@@ -94,12 +109,16 @@ def _enclosing_variables(function: Any) -> dict[str, Any]:
 
 def _refused_names(function: Any) -> dict[str, str]:
     """Why a GPU's compiler does not take a name that a kernel uses, by name."""
-    if str(function.__module__).startswith("triton.") or knobs.compilation.allow_non_constexpr_globals:
+    if _is_tritons(function) or knobs.compilation.allow_non_constexpr_globals:
         return {}
     enclosing = _enclosing_variables(function)
     scope, names = function.__globals__ | enclosing, {*_loaded_names(function.__code__), *enclosing}
     names -= CodeGenerator.builtin_namespace.keys()
     return {name: why for name in names if (why := _why_refused(name, scope))}
+
+
+def _is_tritons(function: Any) -> bool:
+    return str(function.__module__).startswith("triton.")
 
 
 def _loaded_names(code: CodeType) -> Iterator[str]:

@@ -146,10 +146,10 @@ PATCHES = (
         "no plan",
     ),
     Patch(
-        ("FunctionRewriter._compile_and_exec", "FunctionRewriter._find_def"),
+        ("FunctionRewriter._compile_and_exec", "FunctionRewriter._find_def", "ReduceScanOpInterface.__init__"),
         "triton_cpu/names",
         "a kernel's text is compiled without the variables of an enclosing function, from its last line with `def` on, and with Python's "
-        "`max` and `min`; it may use any global variable, which a GPU's compiler refuses",
+        "`max` and `min`; it may use any global variable, which a GPU's compiler refuses; a reduction calls its function as it stands",
         "no plan",
     ),
     Patch(
