@@ -41,16 +41,18 @@ ONLINE: Lines = {
     "row_sum = row_sum * rescale + tl.sum(p, axis=1)": "row_sum = row_sum + tl.sum(p, axis=1)",
     "acc = acc * rescale[:, None]": "acc = acc",
 }
+MASK: Lines = {'scores = tl.where(visible, scores, float("-inf"))': "scores = scores"}
 FORWARD: dict[str, Lines] = {
-    "no masks": {"scores = tl.where(visible, scores, float(\"-inf\"))": "scores = scores"},
-    "no exponentials": EXPONENTIALS,
+    "no masks": MASK,
+    "no exponentials of scores": EXPONENTIALS,
     "no maximum, no rescaling": ONLINE,
     "both products alone": ONLINE
+    | MASK
     | {
         "p = tl.exp2(scores * scale_log2 - new_max[:, None])": "p = scores",
         "row_sum = row_sum * rescale + tl.sum(p, axis=1)": "row_sum = row_sum",
     },
-    "no product with V": {"acc = tl.dot(p.to(v.dtype), v, acc)": "acc = acc"},
+    "no product with V, which is not loaded": {"acc = tl.dot(p.to(v.dtype), v, acc)": "acc = acc"},
     "one tile of K and V again and again": {
         "k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)\n        scores":
         "k = load_tile(k_mem, batch, first_key, n_k, block_n, head_dim)\n        scores",
@@ -74,8 +76,7 @@ BACKWARD: dict[str, Lines] = {
         DK_DV_MASK: "p_t = p_t",
         "ds_t = p_t * (dp_t - delta[None, :])": "ds_t = dp_t",
     },
-    # As if the kernel of dK and dV passed dS on for nothing.
-    "five products: S and dP are not computed again for dQ": {
+    "five products: dQ of a dS that costs nothing": {
         "s = tl.dot(q, k.T)\n        dp = tl.dot(do, v.T)": "dp = tl.zeros((block_m, block_n), dtype=tl.float32) + start",
         "p = tl.exp2(s * scale_log2 - lse_log2[:, None])": "p = dp",
         DQ_MASK: "p = p",
@@ -89,7 +90,7 @@ def source_of(changes: Lines) -> str:
     for line, other in changes.items():
         if source.count(f" {line}\n" if "\n" not in line else line) != 1:
             raise ValueError(f"not once in {REFERENCE.name}: {line}")
-        source = source.replace(line, other)
+        source = source.replace(f" {line}\n", f" {other}\n") if "\n" not in line else source.replace(line, other)
     return source
 
 
@@ -178,7 +179,7 @@ def time_forms(title: str, forms: dict[str, Function], rounds: int) -> None:
             times[name].append(timed(function, (), wipe))
     print(f"== {title}")
     for name, seen in times.items():
-        low, *_, high = statistics.quantiles(seen, n=20)
+        low, *_, high = statistics.quantiles(seen, n=20, method="inclusive")
         share = statistics.median(times["cuDNN"]) / statistics.median(seen)
         print(
             f"{statistics.median(seen) * 1e3:8.4f} ms  ({low * 1e3:.4f} to {high * 1e3:.4f})  {share:.3f} × cuDNN  {name}"

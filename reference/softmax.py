@@ -18,9 +18,9 @@ once and written once:
 - Where programs do not run at the same time, as in an interpreter, or where a row has too many pieces for a GPU, one
   program reads its row twice (`softmax_two_passes_kernel`): first for maximum and sum together, then to normalise.
 
-A program stores its maximum and sum before it waits for those of others. GPUs start programs by their numbers, so the others
-have started by then or soon will; but CUDA does not promise this order. In another order softmax would be slower and as right:
-a program that has looked LOOKS times, some milliseconds, waits no longer and reads the row itself.
+A program stores its maximum and sum before it waits for those of others. GPUs start programs in the order of their
+numbers, so the others are running or will be soon; but CUDA does not promise this order. In another order softmax would be
+slower and as correct: a program that has looked LOOKS times, some milliseconds, waits no longer and reads the row itself.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ TILE_ELEMENTS = 1024  # short rows are gathered into tiles of about this size
 MAX_ROW_IN_REGISTERS = 32768  # columns: 32 float32 registers per thread with 32 warps; twice that spills
 LOOP_BLOCK = 16384  # columns of a row that is read twice, at a time
 WARP = tl.constexpr(32)  # threads
-ALIGNED = tl.constexpr(16)  # elements: from multiples of this on, Triton loads and stores 16 bytes at a time
+ALIGNED = tl.constexpr(16)  # elements: a block that starts at a multiple of it is loaded and stored 16 bytes at a time
 MAX_PAIRS = 256  # of a row: a thread of a single warp has eight of them then, and spills more with twice as many
-LOOKS = tl.constexpr(4096)  # at the pairs of other programs, a microsecond each, before a program waits no longer
+LOOKS = tl.constexpr(4096)  # of a program at the pairs of the others, a microsecond each, until it reads the row itself
 
 
 class Piece(NamedTuple):
@@ -112,8 +112,8 @@ def maximum_and_sum(x):
 @triton.jit
 def normalized(x, maximum, total):
     """exp(x − maximum) / total, of x's dtype. In 16 bits as exp2((x − maximum) · log₂e − log₂ total): one multiply-add for two
-    multiplications. In float32 that would double the error: log₂ total adds up to 17 to every exponent, and from 16 to 32
-    numbers lie 2e-6 apart.
+    multiplications. In float32 that would double the error: log₂ total, 17 for 131072 equal numbers, makes exponents larger, and
+    from 16 to 32 numbers lie 2e-6 apart.
     """
     if x.dtype == tl.float32:
         y = tl.exp2((x - maximum) * LOG2_E) * (1.0 / total)
@@ -160,10 +160,10 @@ def collect(pairs_ptr, n_pairs, max_pairs: tl.constexpr, x_ptr, n_cols):
 
     max_pairs: a power of two, at least n_pairs and WARP. The warps of a program look at different times, so one may find all
     pairs where another has waited in vain. If they took different branches, a barrier in a branch would wait for ever.
-    - WARP: each warp loads all pairs, one for each thread, and decides for itself. So no branch may have a barrier: a warp
-      reads the row by itself, in blocks of WARP.
-    - More: the warps load different pairs, take the minimum of them all, and decide alike.
-    - Fewer is not allowed: two threads of a warp would load the same word, one before and one after it is stored, and take
+    - If max_pairs is WARP, each warp loads all pairs, one for each thread, and decides for itself. So no branch may have a
+      barrier: a warp reads the row by itself, in blocks of WARP.
+    - If it is larger, the warps load different pairs, take the minimum of them all, and decide alike.
+    - It may not be smaller: two threads of a warp would load the same word, one before and one after it is stored, and take
       different branches.
     """
     places = tl.arange(0, max_pairs)
@@ -242,8 +242,8 @@ def runs_at_once(x: torch.Tensor) -> int:
 
 
 def softmax_of_long_rows(x: torch.Tensor, y: torch.Tensor, piece: Piece | None = None) -> None:
-    """Write the softmax of x's rows into y; both (rows, columns), contiguous, with at least ALIGNED columns: so there is a
-    multiple of ALIGNED in every row, up to which its edges go, or from which.
+    """Write the softmax of x's rows into y; both (rows, columns), contiguous, with at least ALIGNED columns: every row then
+    has a multiple of ALIGNED. One edge ends at the first of them, the other begins at the last.
     """
     n_rows, n_cols = x.shape
     has_edges = n_cols % ALIGNED.value != 0

@@ -377,7 +377,7 @@ def test_a_reader_does_not_hoard_open_files(pair: tuple[socket.socket, socket.so
     """A worker that sends open files beside an endless frame must not fill the judge's table of descriptors."""
     ours, theirs = pair
     reader = Reader(ours)
-    before = open_files()
+    before = open_files(first=True)
     theirs.sendall(struct.pack(">I", 1000))
     reader.read_some()
 
@@ -396,7 +396,7 @@ def test_a_reader_does_not_hoard_open_files(pair: tuple[socket.socket, socket.so
 
 def test_more_files_in_one_message_than_are_allowed_do_not_arrive(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
-    before = open_files()
+    before = open_files(first=True)
     socket.send_fds(theirs, [b" "], [0] * 100)
     reader = Reader(ours)
     reader.read_some()

@@ -85,7 +85,7 @@ def test_another_fault_of_the_file_system_is_told(tmp_path: Path, monkeypatch: p
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    before = open_files()
+    before = open_files(first=True)
     monkeypatch.setattr(fcntl, "flock", fail)
     with pytest.raises(OSError, match="Input/output error"):
         lock(tmp_path / ".lock", unlocked=True)

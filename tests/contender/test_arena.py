@@ -449,7 +449,7 @@ def mapped(inode: int) -> bool:
 
 
 def test_nothing_of_an_arena_outlives_it() -> None:
-    before = open_files()
+    before = open_files(first=True)
     arena = Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU)
     inode = os.fstat(arena.files[0]).st_ino
     assert mapped(inode)
@@ -459,7 +459,7 @@ def test_nothing_of_an_arena_outlives_it() -> None:
 
 
 def test_an_error_inside_closes_it_too() -> None:
-    before = open_files()
+    before = open_files(first=True)
     with pytest.raises(ZeroDivisionError), Arena({}, {"y": (10,)}, torch.float32, CPU):
         _ = 1 / 0
     assert open_files() == before
@@ -472,7 +472,7 @@ def test_memory_that_is_not_there_is_a_memory_error_and_leaves_nothing(
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    before = open_files()
+    before = open_files(first=True)
     monkeypatch.setattr(*((os, call, refuse) if call == "posix_fallocate" else (mmap, call, refuse)))
     with pytest.raises(MemoryError, match="bytes of shared memory: Cannot allocate memory"):
         Arena({}, {"y": (10,)}, torch.float32, CPU)

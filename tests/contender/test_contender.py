@@ -525,7 +525,7 @@ def test_a_worker_that_cannot_be_started_leaves_no_file_open(tmp_path: Path, mon
         raise BlockingIOError(errno.EAGAIN, "no process is left")
 
     monkeypatch.setattr(processes, "start", fail)
-    before = open_files()
+    before = open_files(first=True)
     with pytest.raises(BlockingIOError) as raised:  # which keeps the frames alive, and what is open in them
         Contender("cpu", runtime, tmp_path / "scratch")
     assert open_files() == before, raised
