@@ -10,9 +10,6 @@ printed, between what times nine in ten of them lay, and how many times as fast 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import statistics
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable
@@ -25,15 +22,14 @@ import torch
 
 from benchmarks.peers_record import baselines_of
 from benchmarks.records import ROOT
+from benchmarks.softmax_stages import print_times
 from benchmarks.try_variants import ATTENTION, WIPE_BYTES, timed
+from grader.problem import load_beside
 
 REFERENCE = ROOT / "reference" / "flash_attention.py"
 Lines = dict[str, str]  # of the reference, and what takes their place
 Function = Callable[..., Any]
 
-EXPONENTIALS: Lines = {
-    "p = tl.exp2(scores * scale_log2 - new_max[:, None])": "p = scores * scale_log2 - new_max[:, None]",
-}
 ONLINE: Lines = {
     "row_max = tl.full((block_m,), LOWEST, dtype=tl.float32)": "row_max = tl.full((block_m,), 0.0, dtype=tl.float32)",
     "new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)": "new_max = row_max",
@@ -44,7 +40,9 @@ ONLINE: Lines = {
 MASK: Lines = {'scores = tl.where(visible, scores, float("-inf"))': "scores = scores"}
 FORWARD: dict[str, Lines] = {
     "no masks": MASK,
-    "no exponentials of scores": EXPONENTIALS,
+    "no exponentials of scores": {
+        "p = tl.exp2(scores * scale_log2 - new_max[:, None])": "p = scores * scale_log2 - new_max[:, None]",
+    },
     "no maximum, no rescaling": ONLINE,
     "both products alone": ONLINE
     | MASK
@@ -54,10 +52,10 @@ FORWARD: dict[str, Lines] = {
     },
     "no product with V, which is not loaded": {"acc = tl.dot(p.to(v.dtype), v, acc)": "acc = acc"},
     "one tile of K and V again and again": {
-        "k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)\n        scores":
-        "k = load_tile(k_mem, batch, first_key, n_k, block_n, head_dim)\n        scores",
-        "v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)\n        acc":
-        "v = load_tile(v_mem, batch, first_key, n_k, block_n, head_dim)\n        acc",
+        "k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)\n        scores = tl.dot(q, k.T)":
+        "k = load_tile(k_mem, batch, first_key, n_k, block_n, head_dim)\n        scores = tl.dot(q, k.T)",
+        "v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)\n        acc = tl.dot(p.to(v.dtype), v, acc)":
+        "v = load_tile(v_mem, batch, first_key, n_k, block_n, head_dim)\n        acc = tl.dot(p.to(v.dtype), v, acc)",
     },
 }  # fmt: skip
 DQ_MASK = "p = tl.where(is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal), p, 0.0)"
@@ -88,9 +86,9 @@ def source_of(changes: Lines) -> str:
     """The reference's source with these lines replaced. Raises ValueError if one is not there exactly once."""
     source = REFERENCE.read_text(encoding="utf-8")
     for line, other in changes.items():
-        if source.count(f" {line}\n" if "\n" not in line else line) != 1:
+        if source.count(f" {line}\n") != 1:
             raise ValueError(f"not once in {REFERENCE.name}: {line}")
-        source = source.replace(f" {line}\n", f" {other}\n") if "\n" not in line else source.replace(line, other)
+        source = source.replace(f" {line}\n", f" {other}\n")
     return source
 
 
@@ -98,12 +96,7 @@ def module_of(changes: Lines, folder: Path) -> ModuleType:
     """The changed reference. Its source lies in a file of `folder`: Triton reads kernels from there."""
     path = folder / f"form_{len(list(folder.iterdir()))}.py"
     path.write_text(source_of(changes), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_beside(str(path), path.name)
 
 
 def forward(module: ModuleType, causal: bool, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -125,30 +118,31 @@ def no_launch(*arguments: object, **options: object) -> None:
     """Takes the place of a launch."""
 
 
-def kept_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, folder: Path) -> tuple[torch.Tensor, ...]:
-    """What the reference keeps for the backward pass."""
+def kept_of(module: ModuleType, causal: bool, *qkv: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What the forward pass keeps for the backward pass."""
     context = SimpleNamespace(save_for_backward=lambda *tensors: kept.extend(tensors))
     kept: list[torch.Tensor] = []
-    module_of({}, folder).FlashAttention.forward(context, q, k, v, causal)
+    module.FlashAttention.forward(context, *qkv, causal)
     return tuple(kept)
 
 
 def forms_of(kind: str, size: tuple[int, int, int], causal: bool, folder: Path, device: str) -> dict[str, Function]:
     """The reference, its forms, and on a GPU cuDNN, as functions without arguments, by name."""
     q, k, v, do = (torch.randn(size, device=device, dtype=torch.bfloat16) for _ in range(4))
+    reference = module_of({}, folder)
     cudnn = partial(baselines_of("flash_attention").sdpa_cudnn, is_causal=causal)
     if kind == "forward":
         run = partial(forward, causal=causal, q=q, k=k, v=v)
         found: dict[str, Function] = {"cuDNN": partial(cudnn, q, k, v)} if device == "cuda" else {}
         forms = FORWARD
     else:
-        run = partial(backward, causal=causal, kept=kept_of(q, k, v, causal, folder), do=do)
+        run = partial(backward, causal=causal, kept=kept_of(reference, causal, q, k, v), do=do)
         found, forms = {}, BACKWARD
         if device == "cuda":
             leaves = [one.detach().requires_grad_() for one in (q, k, v)]
             o = cudnn(*leaves)
             found["cuDNN"] = partial(torch.autograd.grad, o, leaves, do, retain_graph=True)
-    found["reference"] = partial(run, module_of({}, folder))
+    found["reference"] = partial(run, reference)
     if kind == "backward":
         for name, other in (("dQ", "dk_dv"), ("dK and dV", "dq")):
             left = without_launches(module_of({}, folder), f"flash_backward_{other}_kernel")
@@ -178,13 +172,7 @@ def time_forms(title: str, forms: dict[str, Function], rounds: int) -> None:
         for name, function in forms.items():
             times[name].append(timed(function, (), wipe))
     print(f"== {title}")
-    for name, seen in times.items():
-        low, *_, high = statistics.quantiles(seen, n=20, method="inclusive")
-        share = statistics.median(times["cuDNN"]) / statistics.median(seen)
-        print(
-            f"{statistics.median(seen) * 1e3:8.4f} ms  ({low * 1e3:.4f} to {high * 1e3:.4f})  {share:.3f} × cuDNN  {name}"
-        )
-    sys.stdout.flush()
+    print_times(times, "cuDNN", "cuDNN")
 
 
 def main() -> None:

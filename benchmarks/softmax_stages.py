@@ -226,12 +226,17 @@ def time_forms(size: Size, rounds: int) -> None:
         for name in names[number % len(names) :] + names[: number % len(names)]:
             times[name].append(batch_s(forms[name], sets, calls))
     print(f"== {size.rows} × {size.columns} {size.dtype}: {len(sets)} sets, {calls} calls in a batch")
+    print_times(times, COPY, "copy")
+
+
+def print_times(times: dict[str, list[float]], other: str, short: str) -> None:
+    """Print the median of each form's seconds, between what times nine in ten lie, and how many times as fast as the form
+    `other`, called `short`, it is.
+    """
     for name, seen in times.items():
-        low, *_, high = statistics.quantiles(seen, n=20, method="inclusive")
-        share = statistics.median(times[COPY]) / statistics.median(seen)
-        print(
-            f"{statistics.median(seen) * 1e6:9.3f} µs  ({low * 1e6:.3f} to {high * 1e6:.3f})  {share:.3f} × copy  {name}"
-        )
+        low, *_, high = (one * 1e6 for one in statistics.quantiles(seen, n=20, method="inclusive"))
+        share = statistics.median(times[other]) / statistics.median(seen)
+        print(f"{statistics.median(seen) * 1e6:9.3f} µs  ({low:.3f} to {high:.3f})  {share:.3f} × {short}  {name}")
     sys.stdout.flush()
 
 
