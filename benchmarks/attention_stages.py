@@ -52,10 +52,10 @@ FORWARD: dict[str, Lines] = {
     },
     "no product with V, which is not loaded": {"acc = tl.dot(p.to(v.dtype), v, acc)": "acc = acc"},
     "one tile of K and V again and again": {
-        "k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)\n        scores = tl.dot(q, k.T)":
-        "k = load_tile(k_mem, batch, first_key, n_k, block_n, head_dim)\n        scores = tl.dot(q, k.T)",
-        "v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)\n        acc = tl.dot(p.to(v.dtype), v, acc)":
-        "v = load_tile(v_mem, batch, first_key, n_k, block_n, head_dim)\n        acc = tl.dot(p.to(v.dtype), v, acc)",
+        "k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)\n            scores = tl.dot(q, k.T)":
+        "k = load_tile(k_mem, batch, 0, n_k, block_n, head_dim)\n            scores = tl.dot(q, k.T)",
+        "v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)\n            acc = tl.dot(p.to(v.dtype), v, acc)":
+        "v = load_tile(v_mem, batch, 0, n_k, block_n, head_dim)\n            acc = tl.dot(p.to(v.dtype), v, acc)",
     },
 }  # fmt: skip
 DQ_MASK = "p = tl.where(is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal), p, 0.0)"

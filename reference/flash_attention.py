@@ -16,7 +16,8 @@ Between forward and backward only O and the logsumexp of each row of S are kept:
 
     L_i = log Σ_j exp(S_ij),   so that   P_ij = exp(S_ij − L_i)   without a second pass for maximum and sum.
 
-Exponentials are exp2: exp(S − L) = exp2(scale · log₂e · (Q Kᵀ) − log₂e · L), one multiply-add per score.
+The kernels keep log₂e · L, and take exponentials by exp2: P = exp2(scale · log₂e · (Q Kᵀ) − log₂e · L), one
+multiply-add per score.
 
 Tiles are loaded and stored by tensor descriptors: one instruction asks Hopper's copy engine for a whole tile, so that
 no registers hold addresses and no threads are busy with loads. Older GPUs have no copy engine, and get pointers.
@@ -34,7 +35,6 @@ from torch.autograd.function import once_differentiable
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # the least finite float32
 CACHE_BYTES = 48 << 20  # about an H200's L2; on a GPU with less, more loads miss
 
@@ -139,6 +139,20 @@ def is_visible(queries, keys, n_k, is_causal: tl.constexpr):
     return keys[None, :] <= queries[:, None] if is_causal else keys[None, :] < n_k
 
 
+@triton.jit
+def ends_of_keys(first_query, n_k, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr):
+    """n_full, the first key of the first tile that needs a mask, and n_end, the first key that no query of this block sees.
+
+    The tiles in between are cut by the diagonal or by the end of the keys.
+    """
+    n_full = n_k // block_n * block_n
+    n_end = n_k
+    if is_causal:
+        n_full = tl.minimum(first_query + 1, n_k) // block_n * block_n
+        n_end = tl.minimum(first_query + block_m, n_k)
+    return n_full, n_end
+
+
 # ------------------------------------------------------------------------------------------------------------
 # Forward: Algorithm 1
 # ------------------------------------------------------------------------------------------------------------
@@ -159,38 +173,6 @@ def place_of(n_blocks, batches_at_once):
     return first_batch + number % batches, number // batches
 
 
-@triton.jit
-def attend(
-    acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, first_key, last_key, n_k, scale_log2,
-    head_dim: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr, is_masked: tl.constexpr,
-):  # fmt: skip
-    """Lines 6 to 11 of Algorithm 1 over keys first_key … last_key: the online softmax, weighing V as it goes.
-
-    Invariant, over the keys j seen so far and with s = scale · log₂e · q kᵀ:
-        row_max = max(LOWEST, max_j s_j),   row_sum = Σ_j exp2(s_j − row_max),   acc = Σ_j exp2(s_j − row_max) v_j
-    """
-    for start in range(first_key, last_key, block_n):
-        k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)
-        scores = tl.dot(q, k.T)
-        if is_masked:
-            visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
-            scores = tl.where(visible, scores, float("-inf"))
-
-        # scale > 0, so the maximum may be scaled instead of every score. While all scores of a row are −inf, its
-        # maximum is LOWEST and its sums are 0; with a maximum of −inf, −inf − (−inf) would be NaN.
-        # The order that softmax.py warns of: here the multiply-add below rounds once, and the error of new_max is in
-        # every number of its row, so that it cancels in acc / row_sum.
-        new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
-        p = tl.exp2(scores * scale_log2 - new_max[:, None])
-        rescale = tl.exp2(row_max - new_max)
-        row_sum = row_sum * rescale + tl.sum(p, axis=1)
-        acc = acc * rescale[:, None]
-        v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
-        acc = tl.dot(p.to(v.dtype), v, acc)
-        row_max = new_max
-    return acc, row_max, row_sum
-
-
 @triton.jit(do_not_specialize=["batches_at_once"])
 def flash_forward_kernel(
     q_mem, k_mem, v_mem, o_mem, lse_ptr, n_q, n_k, scale, batches_at_once,
@@ -199,7 +181,7 @@ def flash_forward_kernel(
     """One program computes block_m rows of O and L.
 
     q_mem, o_mem: (batch, n_q, head_dim) as load_tile takes them, by tiles of block_m rows; k_mem, v_mem:
-    (batch, n_k, head_dim), by tiles of block_n rows; lse_ptr: (batch, n_q) float32, contiguous.
+    (batch, n_k, head_dim), by tiles of block_n rows; lse_ptr: (batch, n_q) float32, contiguous, for log₂e · L.
     """
     n_blocks = tl.cdiv(n_q, block_m)
     batch, block = place_of(n_blocks, batches_at_once)
@@ -207,31 +189,39 @@ def flash_forward_kernel(
     queries = first_query + tl.arange(0, block_m)
     q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
 
+    # Invariant, over the keys j seen so far and with s = scale · log₂e · q kᵀ:
+    #     row_max = max(LOWEST, max_j s_j),   row_sum = Σ_j exp2(s_j − row_max),   acc = Σ_j exp2(s_j − row_max) v_j
     acc = tl.zeros((block_m, head_dim), dtype=tl.float32)
     row_max = tl.full((block_m,), LOWEST, dtype=tl.float32)
     row_sum = tl.zeros((block_m,), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
 
-    # Tiles of keys before n_full lie wholly below the diagonal and inside the matrix and need no mask. Those up
-    # to n_end are cut by the diagonal or by the end of the keys. No query of this block sees what lies beyond.
-    n_full = n_k // block_n * block_n
-    n_end = n_k
-    if is_causal:
-        n_full = tl.minimum(first_query + 1, n_k) // block_n * block_n
-        n_end = tl.minimum(first_query + block_m, n_k)
-    acc, row_max, row_sum = attend(
-        acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, 0, n_full, n_k, scale_log2,
-        head_dim, block_n, is_causal, False,
-    )  # fmt: skip
-    acc, row_max, row_sum = attend(
-        acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, n_full, n_end, n_k, scale_log2,
-        head_dim, block_n, is_causal, True,
-    )  # fmt: skip
+    n_full, n_end = ends_of_keys(first_query, n_k, block_m, block_n, is_causal)
+    for is_masked in tl.static_range(2):
+        for start in range(n_full if is_masked else 0, n_end if is_masked else n_full, block_n):
+            # Lines 6 to 11: the online softmax, weighing V as it goes.
+            k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)
+            scores = tl.dot(q, k.T)
+            if is_masked:
+                visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
+                scores = tl.where(visible, scores, float("-inf"))
 
-    # Lines 12 and 13: divide by the sum once, at the end; L = m + log Σ, back from base 2 to base e.
+            # scale > 0, so the maximum may be scaled instead of every score. While all scores of a row are −inf, its
+            # maximum is LOWEST and its sums are 0; with a maximum of −inf, −inf − (−inf) would be NaN.
+            # The order that softmax.py warns of: here the multiply-add below rounds once, and the error of new_max is
+            # in every number of its row, so that it cancels in acc / row_sum.
+            new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
+            p = tl.exp2(scores * scale_log2 - new_max[:, None])
+            rescale = tl.exp2(row_max - new_max)
+            row_sum = row_sum * rescale + tl.sum(p, axis=1)
+            acc = acc * rescale[:, None]
+            v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
+            acc = tl.dot(p.to(v.dtype), v, acc)
+            row_max = new_max
+
+    # Lines 12 and 13: divide by the sum once, at the end; log₂e · L = row_max + log₂ row_sum.
     store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
-    lse = (row_max + tl.log2(row_sum)) * LN_2
-    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, lse, mask=queries < n_q)
+    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, row_max + tl.log2(row_sum), mask=queries < n_q)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -243,9 +233,9 @@ def flash_forward_kernel(
 # delta is what softmax's Jacobian needs, Σ_j P_ij dP_ij = Σ_j P_ij (dO_i · V_j) = dO_i · O_i: a row sum over
 # head_dim numbers instead of n_k (appendix B.2 of FlashAttention, Dao et al. 2022, arXiv 2205.14135).
 #
-# Both ask for S and dP at once and take the exponentials then: the tensor cores work on dP meanwhile. And both
-# have one loop whose every tile is masked (those of dK and dV under a causal mask only). A second loop for the
-# tiles that need no mask, as the forward has it, gained less than 1 % where it was tried.
+# Both ask for S and dP at once and take the exponentials then: the tensor cores work on dP meanwhile. dQ skips the
+# mask in tiles that need none, and has one loop for both kinds, since two spill in float32 at head_dim 128. dK and dV
+# need a mask only if is_causal, and then have it in every tile: a branch or a second loop took longer there.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -270,20 +260,19 @@ def flash_backward_dq_kernel(
     delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1)
     first_row = batch.to(tl.int64) * n_q  # int64: batch · n_q may pass 2³¹
     tl.store(delta_ptr + first_row + queries, delta, mask=queries < n_q)
-    lse_log2 = tl.load(lse_ptr + first_row + queries, mask=queries < n_q, other=0.0) * LOG2_E
+    lse_log2 = tl.load(lse_ptr + first_row + queries, mask=queries < n_q, other=0.0)
 
     dq = tl.zeros((block_m, head_dim), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
-    n_end = n_k
-    if is_causal:
-        n_end = tl.minimum(first_query + block_m, n_k)
+    n_full, n_end = ends_of_keys(first_query, n_k, block_m, block_n, is_causal)
     for start in range(0, n_end, block_n):
         k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)
         v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
         s = tl.dot(q, k.T)
         dp = tl.dot(do, v.T)
         p = tl.exp2(s * scale_log2 - lse_log2[:, None])
-        p = tl.where(is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal), p, 0.0)
+        if start >= n_full:
+            p = tl.where(is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal), p, 0.0)
         ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq)
     store_tile(dq_mem, dq * scale, batch, first_query, n_q, block_m, head_dim)
@@ -320,9 +309,10 @@ def flash_backward_dk_dv_kernel(
         queries = start + tl.arange(0, block_m)
         q = load_tile(q_mem, batch, start, n_q, block_m, head_dim)
         do = load_tile(do_mem, batch, start, n_q, block_m, head_dim)
-        # L = +∞ for the rows beyond n_q: exp(S − L) = 0, so they attend to nothing. Keys beyond n_k need no
-        # mask: each key is a row of these tiles, and those rows are not stored.
-        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=float("inf")) * LOG2_E
+        # Rows beyond n_q are 0 in q and do, so with 0 for L and delta they are 1 in P and 0 in dS, and add 0 to dV and
+        # dK, as long as k and v are finite. Keys beyond n_k need no mask: each key is a row of these tiles, and those
+        # rows are not stored.
+        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=0.0)
         delta = tl.load(delta_ptr + queries, mask=queries < n_q, other=0.0)
         s_t = tl.dot(k, q.T)
         dp_t = tl.dot(v, do.T)

@@ -1,7 +1,7 @@
 """FlashAttention: the reference's kernels with other tiles and ordinary loads, and other forms of them.
 
-Forward: scores a step ahead, the scale folded into q, persistent programs. Backward: diagonal tiles in a loop of their own, and dQ by
-atomics. Tiles are named block_m × block_n, warps, stages.
+Forward: scores a step ahead, the scale folded into q, persistent programs. Backward: dK's and dV's diagonal tiles in a loop of their
+own, and dQ by atomics. Tiles are named block_m × block_n, warps, stages.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import triton.language as tl
 from torch import Tensor
 
 from reference import flash_attention as reference
-from reference.flash_attention import LOWEST, attend, is_visible, load_tile, place_of, store_tile
+from reference.flash_attention import LOWEST, ends_of_keys, is_visible, load_tile, place_of, store_tile
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
 Sizes = tuple[int, int, int, int]  # block_m, block_n, warps, stages
 Forward = Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 Backward = Callable[..., tuple[Tensor, ...]]
@@ -167,11 +166,7 @@ def ahead_forward_kernel(
     row_max = tl.full((block_m,), LOWEST, dtype=tl.float32)
     row_sum = tl.zeros((block_m,), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
-    n_full = n_k // block_n * block_n
-    n_end = n_k
-    if is_causal:
-        n_full = tl.minimum(first_query + 1, n_k) // block_n * block_n
-        n_end = tl.minimum(first_query + block_m, n_k)
+    n_full, n_end = ends_of_keys(first_query, n_k, block_m, block_n, is_causal)
     scores = tl.dot(q, load_tile(k_mem, batch, 0, n_k, block_n, head_dim).T)
     acc, row_max, row_sum, scores = attend_ahead(
         acc, row_max, row_sum, scores, q, queries, k_mem, v_mem, batch, 0, n_full, n_k, scale_log2,
@@ -182,8 +177,7 @@ def ahead_forward_kernel(
         head_dim, block_n, is_causal, True,
     )  # fmt: skip
     store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
-    lse = (row_max + tl.log2(row_sum)) * LN_2
-    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, lse, mask=queries < n_q)
+    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, row_max + tl.log2(row_sum), mask=queries < n_q)
 
 
 @triton.jit(do_not_specialize=["batches_at_once"])
@@ -238,22 +232,22 @@ def forward_block(
     acc = tl.zeros((block_m, head_dim), dtype=tl.float32)
     row_max = tl.full((block_m,), LOWEST, dtype=tl.float32)
     row_sum = tl.zeros((block_m,), dtype=tl.float32)
-    n_full = n_k // block_n * block_n
-    n_end = n_k
-    if is_causal:
-        n_full = tl.minimum(first_query + 1, n_k) // block_n * block_n
-        n_end = tl.minimum(first_query + block_m, n_k)
-    acc, row_max, row_sum = attend(
-        acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, 0, n_full, n_k, scale_log2,
-        head_dim, block_n, is_causal, False,
-    )  # fmt: skip
-    acc, row_max, row_sum = attend(
-        acc, row_max, row_sum, q, queries, k_mem, v_mem, batch, n_full, n_end, n_k, scale_log2,
-        head_dim, block_n, is_causal, True,
-    )  # fmt: skip
+    n_full, n_end = ends_of_keys(first_query, n_k, block_m, block_n, is_causal)
+    for is_masked in tl.static_range(2):
+        for start in range(n_full if is_masked else 0, n_end if is_masked else n_full, block_n):
+            scores = tl.dot(q, load_tile(k_mem, batch, start, n_k, block_n, head_dim).T)
+            if is_masked:
+                visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
+                scores = tl.where(visible, scores, float("-inf"))
+            new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
+            p = tl.exp2(scores * scale_log2 - new_max[:, None])
+            rescale = tl.exp2(row_max - new_max)
+            row_sum = row_sum * rescale + tl.sum(p, axis=1)
+            v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
+            acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None])
+            row_max = new_max
     store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
-    lse = (row_max + tl.log2(row_sum)) * LN_2
-    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, lse, mask=queries < n_q)
+    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, row_max + tl.log2(row_sum), mask=queries < n_q)
 
 
 # Backward
@@ -266,7 +260,6 @@ def dq_variants(head_dim: int, element_size: int = 2) -> Iterator[tuple[str, Bac
     for tile in tiles(head_dim, element_size, (64, 128), (32, 64, 128)):
         yield f"dq {tile}", _dq(tile)
         yield f"dq, pointers {tile}", _dq(tile, "pointers")
-        yield f"dq, diagonal apart {tile}", _dq(tile, kernel=apart_dq_kernel)
 
 
 def dk_dv_variants(head_dim: int, element_size: int = 2) -> Iterator[tuple[str, Backward]]:
@@ -348,59 +341,6 @@ def _fused(tile: Sizes, by_descriptor: bool) -> Backward:
 
 
 @triton.jit(do_not_specialize=["batches_at_once"])
-def apart_dq_kernel(
-    q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse_ptr, delta_ptr, n_q, n_k, scale, batches_at_once,
-    head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
-):  # fmt: skip
-    """As the reference's, but that tiles cut by the diagonal or by the end of the keys have a loop of their own, and no others a mask."""
-    n_blocks = tl.cdiv(n_q, block_m)
-    batch, block = place_of(n_blocks, batches_at_once)
-    first_query = (n_blocks - 1 - block) * block_m
-    queries = first_query + tl.arange(0, block_m)
-    q = load_tile(q_mem, batch, first_query, n_q, block_m, head_dim)
-    o = load_tile(o_mem, batch, first_query, n_q, block_m, head_dim)
-    do = load_tile(do_mem, batch, first_query, n_q, block_m, head_dim)
-    delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1)
-    first_row = batch.to(tl.int64) * n_q
-    tl.store(delta_ptr + first_row + queries, delta, mask=queries < n_q)
-    lse_log2 = tl.load(lse_ptr + first_row + queries, mask=queries < n_q, other=0.0) * LOG2_E
-    dq = tl.zeros((block_m, head_dim), dtype=tl.float32)
-    n_full = n_k // block_n * block_n
-    n_end = n_k
-    if is_causal:
-        n_full = tl.minimum(first_query + 1, n_k) // block_n * block_n
-        n_end = tl.minimum(first_query + block_m, n_k)
-    dq = dq_of_keys(
-        dq, q, do, delta, lse_log2, queries, k_mem, v_mem, batch, 0, n_full, n_k, scale * LOG2_E,
-        head_dim, block_n, is_causal, False,
-    )  # fmt: skip
-    dq = dq_of_keys(
-        dq, q, do, delta, lse_log2, queries, k_mem, v_mem, batch, n_full, n_end, n_k, scale * LOG2_E,
-        head_dim, block_n, is_causal, True,
-    )  # fmt: skip
-    store_tile(dq_mem, dq * scale, batch, first_query, n_q, block_m, head_dim)
-
-
-@triton.jit
-def dq_of_keys(
-    dq, q, do, delta, lse_log2, queries, k_mem, v_mem, batch, first_key, last_key, n_k, scale_log2,
-    head_dim: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr, is_masked: tl.constexpr,
-):  # fmt: skip
-    """dq and what keys first_key … last_key add to it."""
-    for start in range(first_key, last_key, block_n):
-        k = load_tile(k_mem, batch, start, n_k, block_n, head_dim)
-        v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
-        s = tl.dot(q, k.T)
-        dp = tl.dot(do, v.T)
-        p = tl.exp2(s * scale_log2 - lse_log2[:, None])
-        if is_masked:
-            p = tl.where(is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal), p, 0.0)
-        ds = p * (dp - delta[:, None])
-        dq = tl.dot(ds.to(k.dtype), k, dq)
-    return dq
-
-
-@triton.jit(do_not_specialize=["batches_at_once"])
 def apart_dk_dv_kernel(
     q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse_ptr, delta_ptr, n_q, n_k, scale, batches_at_once,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
@@ -442,7 +382,7 @@ def dk_dv_of_queries(
         queries = start + tl.arange(0, block_m)
         q = load_tile(q_mem, batch, start, n_q, block_m, head_dim)
         do = load_tile(do_mem, batch, start, n_q, block_m, head_dim)
-        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=float("inf")) * LOG2_E
+        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=0.0)
         delta = tl.load(delta_ptr + queries, mask=queries < n_q, other=0.0)
         s_t = tl.dot(k, q.T)
         dp_t = tl.dot(v, do.T)
@@ -499,7 +439,7 @@ def fused_backward_kernel(
         queries = start + tl.arange(0, block_m)
         q = load_tile(q_mem, batch, start, n_q, block_m, head_dim)
         do = load_tile(do_mem, batch, start, n_q, block_m, head_dim)
-        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=float("inf")) * LOG2_E
+        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=0.0)
         delta = tl.load(delta_ptr + queries, mask=queries < n_q, other=0.0)
         s_t = tl.dot(k, q.T)
         dp_t = tl.dot(v, do.T)
