@@ -17,9 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from reference import flash_attention as reference
-from reference.flash_attention import LOWEST, ends_of_keys, is_visible, load_tile, place_of, store_tile
+from reference.flash_attention import LOG2_E, LOWEST, ends_of_keys, is_visible, load_tile, place_of, store_tile
 
-LOG2_E = tl.constexpr(1.4426950408889634)
 Sizes = tuple[int, int, int, int]  # block_m, block_n, warps, stages
 Forward = Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
 Backward = Callable[..., tuple[Tensor, ...]]
@@ -130,25 +129,21 @@ def multiprocessors(x: Tensor) -> int:
 
 
 @triton.jit
-def attend_ahead(
-    acc, row_max, row_sum, scores, q, queries, k_mem, v_mem, batch, first_key, last_key, n_k, scale_log2,
+def add_tile(
+    acc, row_max, row_sum, scores, queries, v_mem, batch, start, n_k, scale_log2,
     head_dim: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr, is_masked: tl.constexpr,
 ):  # fmt: skip
-    """The tensor cores work on the next tile's scores while this one's softmax is computed. `scores` are those of first_key."""
-    for start in range(first_key, last_key, block_n):
-        following = tl.dot(q, load_tile(k_mem, batch, start + block_n, n_k, block_n, head_dim).T)
-        if is_masked:
-            visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
-            scores = tl.where(visible, scores, float("-inf"))
-        new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
-        p = tl.exp2(scores * scale_log2 - new_max[:, None])
-        rescale = tl.exp2(row_max - new_max)
-        row_sum = row_sum * rescale + tl.sum(p, axis=1)
-        v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
-        acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None])
-        row_max = new_max
-        scores = following
-    return acc, row_max, row_sum, scores
+    """acc, row_max and row_sum of the reference's forward kernel, with the keys start … start + block_n, whose scores are given."""
+    if is_masked:
+        visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
+        scores = tl.where(visible, scores, float("-inf"))
+    new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
+    p = tl.exp2(scores * scale_log2 - new_max[:, None])
+    rescale = tl.exp2(row_max - new_max)
+    row_sum = row_sum * rescale + tl.sum(p, axis=1)
+    v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
+    acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None])
+    return acc, new_max, row_sum
 
 
 @triton.jit(do_not_specialize=["batches_at_once"])
@@ -168,14 +163,15 @@ def ahead_forward_kernel(
     scale_log2 = scale * LOG2_E
     n_full, n_end = ends_of_keys(first_query, n_k, block_m, block_n, is_causal)
     scores = tl.dot(q, load_tile(k_mem, batch, 0, n_k, block_n, head_dim).T)
-    acc, row_max, row_sum, scores = attend_ahead(
-        acc, row_max, row_sum, scores, q, queries, k_mem, v_mem, batch, 0, n_full, n_k, scale_log2,
-        head_dim, block_n, is_causal, False,
-    )  # fmt: skip
-    acc, row_max, row_sum, scores = attend_ahead(
-        acc, row_max, row_sum, scores, q, queries, k_mem, v_mem, batch, n_full, n_end, n_k, scale_log2,
-        head_dim, block_n, is_causal, True,
-    )  # fmt: skip
+    for is_masked in tl.static_range(2):
+        for start in range(n_full if is_masked else 0, n_end if is_masked else n_full, block_n):
+            # The tensor cores work on the next tile's scores while this one's softmax is computed.
+            following = tl.dot(q, load_tile(k_mem, batch, start + block_n, n_k, block_n, head_dim).T)
+            acc, row_max, row_sum = add_tile(
+                acc, row_max, row_sum, scores, queries, v_mem, batch, start, n_k, scale_log2,
+                head_dim, block_n, is_causal, is_masked,
+            )  # fmt: skip
+            scores = following
     store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
     tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, row_max + tl.log2(row_sum), mask=queries < n_q)
 
@@ -236,16 +232,10 @@ def forward_block(
     for is_masked in tl.static_range(2):
         for start in range(n_full if is_masked else 0, n_end if is_masked else n_full, block_n):
             scores = tl.dot(q, load_tile(k_mem, batch, start, n_k, block_n, head_dim).T)
-            if is_masked:
-                visible = is_visible(queries, start + tl.arange(0, block_n), n_k, is_causal)
-                scores = tl.where(visible, scores, float("-inf"))
-            new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale_log2)
-            p = tl.exp2(scores * scale_log2 - new_max[:, None])
-            rescale = tl.exp2(row_max - new_max)
-            row_sum = row_sum * rescale + tl.sum(p, axis=1)
-            v = load_tile(v_mem, batch, start, n_k, block_n, head_dim)
-            acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None])
-            row_max = new_max
+            acc, row_max, row_sum = add_tile(
+                acc, row_max, row_sum, scores, queries, v_mem, batch, start, n_k, scale_log2,
+                head_dim, block_n, is_causal, is_masked,
+            )  # fmt: skip
     store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
     tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, row_max + tl.log2(row_sum), mask=queries < n_q)
 
@@ -283,16 +273,14 @@ def dk_dv_tiles(head_dim: int, element_size: int) -> Iterator[Sizes]:
         yield m, n, warps, stages
 
 
-def _dq(
-    tile: Sizes, by: str = "descriptors", kernel: Any = reference.flash_backward_dq_kernel, at_once: int = 0
-) -> Backward:
+def _dq(tile: Sizes, by: str = "descriptors", at_once: int = 0) -> Backward:
     block_m, block_n, warps, stages = tile
 
     def run(q, k, v, o, lse, do, is_causal):  # type: ignore[no-untyped-def]
         (batch, n, head_dim), dq, delta = q.shape, torch.empty_like(q), torch.empty_like(lse)
         q_mem, o_mem, do_mem, dq_mem = in_memory(by, block_m, q, o, do, dq)
         k_mem, v_mem = in_memory(by, block_n, k, v)
-        kernel[(batch * triton.cdiv(n, block_m),)](
+        reference.flash_backward_dq_kernel[(batch * triton.cdiv(n, block_m),)](
             q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse, delta, n, k.shape[1], 1 / math.sqrt(head_dim),
             at_once or reference.batches_at_once(k, is_causal), head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
             num_warps=warps, num_stages=stages,
