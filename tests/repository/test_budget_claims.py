@@ -251,6 +251,31 @@ def test_what_the_forward_returns_counts_where_gradients_are_asked_for(dq: float
     assert failed.value.map.output == "o"
 
 
+def tf32(x: torch.Tensor, truncate: bool) -> torch.Tensor:
+    """x with TF32's 11 bits, rounded to the nearest as PyTorch does or cut off as Triton does."""
+    bits = x.view(torch.int32) + (0 if truncate else 1 << 12)
+    return (bits & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("scaled", ["q", "k"])
+@pytest.mark.parametrize("factor", ["1", "scale", "log2(e)", "scale * log2(e)"])
+@pytest.mark.parametrize("name", ["causal-late-keys", "large-logits"])
+def test_tf32_loses_no_more_of_far_scores_whichever_factor_is_scaled(
+    name: str, factor: str, scaled: str, truncate: bool
+) -> None:
+    """Forward and backward may scale differently: Triton's tutorial scales k in the backward alone. P is off by exp of the difference."""
+    call = CASES[f"flash_attention-backward-{name}"].inputs(1, 0, CPU)
+    q, k = (call.args[name][..., :1] for name in ("q", "k"))  # the offset
+    scale = call.args["q"].shape[-1] ** -0.5
+    number = eval(factor, {"scale": scale, "log2": math.log2, "e": math.e})
+    first, second = (tf32(x * (number if what == scaled else 1), truncate) for what, x in (("q", q), ("k", k)))
+    found = first.double() @ second.double().mT * (scale / number)
+    right = q.double() @ k.double().mT * scale
+    assert right.abs().max() > 500
+    assert (found - right).abs().max() < 1e-3
+
+
 def backward_without_the_scale_of_dk(call: Call) -> dict[str, torch.Tensor]:
     """S = q kᵀ without 1/√d in the chain rule of dk alone."""
     gradients = backward()(call)
