@@ -16,8 +16,8 @@ Between forward and backward only O and the logsumexp of each row of S are kept:
 
     L_i = log Σ_j exp(S_ij),   so that   P_ij = exp(S_ij − L_i)   without a second pass for maximum and sum.
 
-The kernels keep log₂e · L, and take exponentials by exp2: P = exp2(scale · log₂e · (Q Kᵀ) − log₂e · L), one
-multiply-add per score.
+The kernels take exponentials by exp2: P = exp2(scale · log₂e · (Q Kᵀ) − log₂e · L), one multiply-add per score. The
+kernel of dQ multiplies L by log₂e once for each row, and leaves the product to the kernel of dK and dV.
 
 Tiles are loaded and stored by tensor descriptors: one instruction asks Hopper's copy engine for a whole tile, so that
 no registers hold addresses and no threads are busy with loads. Older GPUs have no copy engine, and get pointers.
@@ -35,6 +35,7 @@ from torch.autograd.function import once_differentiable
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # the least finite float32
 CACHE_BYTES = 48 << 20  # about an H200's L2; on a GPU with less, more loads miss
 
@@ -181,7 +182,7 @@ def flash_forward_kernel(
     """One program computes block_m rows of O and L.
 
     q_mem, o_mem: (batch, n_q, head_dim) as load_tile takes them, by tiles of block_m rows; k_mem, v_mem:
-    (batch, n_k, head_dim), by tiles of block_n rows; lse_ptr: (batch, n_q) float32, contiguous, for log₂e · L.
+    (batch, n_k, head_dim), by tiles of block_n rows; lse_ptr: (batch, n_q) float32, contiguous, for L.
     """
     n_blocks = tl.cdiv(n_q, block_m)
     batch, block = place_of(n_blocks, batches_at_once)
@@ -219,9 +220,10 @@ def flash_forward_kernel(
             acc = tl.dot(p.to(v.dtype), v, acc)
             row_max = new_max
 
-    # Lines 12 and 13: divide by the sum once, at the end; log₂e · L = row_max + log₂ row_sum.
+    # Lines 12 and 13: divide by the sum once, at the end; L = ln 2 · (row_max + log₂ row_sum).
     store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
-    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, row_max + tl.log2(row_sum), mask=queries < n_q)
+    lse = (row_max + tl.log2(row_sum)) * LN_2
+    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, lse, mask=queries < n_q)
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -241,12 +243,12 @@ def flash_forward_kernel(
 
 @triton.jit(do_not_specialize=["batches_at_once"])
 def flash_backward_dq_kernel(
-    q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse_ptr, delta_ptr, n_q, n_k, scale, batches_at_once,
+    q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse_ptr, lse_log2_ptr, delta_ptr, n_q, n_k, scale, batches_at_once,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
-    """One program computes block_m rows of dQ, and of delta for the kernel that follows.
+    """One program computes block_m rows of dQ, and of log₂e · L and delta for the kernel that follows.
 
-    Arguments as for flash_forward_kernel; o_mem, do_mem, dq_mem are like q_mem; lse_ptr (read),
+    Arguments as for flash_forward_kernel; o_mem, do_mem, dq_mem are like q_mem; lse_ptr (read), lse_log2_ptr,
     delta_ptr (written): (batch, n_q) float32, contiguous.
     """
     n_blocks = tl.cdiv(n_q, block_m)
@@ -260,7 +262,8 @@ def flash_backward_dq_kernel(
     delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), axis=1)
     first_row = batch.to(tl.int64) * n_q  # int64: batch · n_q may pass 2³¹
     tl.store(delta_ptr + first_row + queries, delta, mask=queries < n_q)
-    lse_log2 = tl.load(lse_ptr + first_row + queries, mask=queries < n_q, other=0.0)
+    lse_log2 = tl.load(lse_ptr + first_row + queries, mask=queries < n_q, other=0.0) * LOG2_E
+    tl.store(lse_log2_ptr + first_row + queries, lse_log2, mask=queries < n_q)
 
     dq = tl.zeros((block_m, head_dim), dtype=tl.float32)
     scale_log2 = scale * LOG2_E
@@ -280,12 +283,12 @@ def flash_backward_dq_kernel(
 
 @triton.jit(do_not_specialize=["batches_at_once"])
 def flash_backward_dk_dv_kernel(
-    q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse_ptr, delta_ptr, n_q, n_k, scale, batches_at_once,
+    q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse_log2_ptr, delta_ptr, n_q, n_k, scale, batches_at_once,
     head_dim: tl.constexpr, block_m: tl.constexpr, block_n: tl.constexpr, is_causal: tl.constexpr,
 ):  # fmt: skip
     """One program computes block_n rows of dK and dV.
 
-    Arguments as for flash_backward_dq_kernel, but delta_ptr is read; dk_mem, dv_mem are like k_mem.
+    Arguments as for flash_backward_dq_kernel, but lse_log2_ptr and delta_ptr are read; dk_mem, dv_mem are like k_mem.
 
     Everything here is transposed from the start, keys by queries: Sᵀ = K Qᵀ costs the same as S, and Pᵀ and
     dSᵀ then stand in the registers as the next products want them. Transposing P there instead, dot(trans(p),
@@ -296,7 +299,7 @@ def flash_backward_dk_dv_kernel(
     keys = first_key + tl.arange(0, block_n)
     k = load_tile(k_mem, batch, first_key, n_k, block_n, head_dim)
     v = load_tile(v_mem, batch, first_key, n_k, block_n, head_dim)
-    lse_ptr += batch.to(tl.int64) * n_q
+    lse_log2_ptr += batch.to(tl.int64) * n_q
     delta_ptr += batch.to(tl.int64) * n_q
 
     dk = tl.zeros((block_n, head_dim), dtype=tl.float32)
@@ -312,7 +315,7 @@ def flash_backward_dk_dv_kernel(
         # Rows beyond n_q are 0 in q and do, so with 0 for L and delta they are 1 in P and 0 in dS, and add 0 to dV and
         # dK, as long as k and v are finite. Keys beyond n_k need no mask: each key is a row of these tiles, and those
         # rows are not stored.
-        lse_log2 = tl.load(lse_ptr + queries, mask=queries < n_q, other=0.0)
+        lse_log2 = tl.load(lse_log2_ptr + queries, mask=queries < n_q, other=0.0)
         delta = tl.load(delta_ptr + queries, mask=queries < n_q, other=0.0)
         s_t = tl.dot(k, q.T)
         dp_t = tl.dot(v, do.T)
@@ -457,23 +460,23 @@ class FlashAttention(torch.autograd.Function):
             return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), None
 
         do = addressable(do)  # o.sum().backward() passes one number with strides 0
-        delta = torch.empty_like(lse)
+        lse_log2, delta = torch.empty_like(lse), torch.empty_like(lse)
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        others = (lse, delta, n_q, n_k, 1 / math.sqrt(head_dim))
+        lengths = (n_q, n_k, 1 / math.sqrt(head_dim))
         with on_device(q):
-            # In this order: the first kernel writes the delta that the second reads.
+            # In this order: the first kernel writes the lse_log2 and the delta that the second reads.
             tile = tile_of(DQ_TILES, q)
             q_mem, o_mem, do_mem, dq_mem = by_tiles(tile.block_m, q, o, do, dq)
             k_mem, v_mem = by_tiles(tile.block_n, k, v)
             flash_backward_dq_kernel[(batch * triton.cdiv(n_q, tile.block_m),)](
-                q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, *others, batches_at_once(k, ctx.is_causal),
+                q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse, lse_log2, delta, *lengths, batches_at_once(k, ctx.is_causal),
                 head_dim=head_dim, is_causal=ctx.is_causal, **options(tile, q),
             )  # fmt: skip
             tile = tile_of(DK_DV_TILES, k, of_keys=True)
             q_mem, do_mem = by_tiles(tile.block_m, q, do)
             k_mem, v_mem, dk_mem, dv_mem = by_tiles(tile.block_n, k, v, dk, dv)
             flash_backward_dk_dv_kernel[(batch * triton.cdiv(n_k, tile.block_n),)](
-                q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, *others, batches_at_once(q, ctx.is_causal),
+                q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse_log2, delta, *lengths, batches_at_once(q, ctx.is_causal),
                 head_dim=head_dim, is_causal=ctx.is_causal, **options(tile, q),
             )  # fmt: skip
         return dq, dk, dv, None

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from reference import flash_attention as reference
-from reference.flash_attention import LOG2_E, LOWEST, ends_of_keys, is_visible, load_tile, place_of, store_tile
+from reference.flash_attention import LN_2, LOG2_E, LOWEST, ends_of_keys, is_visible, load_tile, place_of, store_tile
 
 Sizes = tuple[int, int, int, int]  # block_m, block_n, warps, stages
 Forward = Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
@@ -173,7 +173,7 @@ def ahead_forward_kernel(
             )  # fmt: skip
             scores = following
     store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
-    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, row_max + tl.log2(row_sum), mask=queries < n_q)
+    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, (row_max + tl.log2(row_sum)) * LN_2, mask=queries < n_q)
 
 
 @triton.jit(do_not_specialize=["batches_at_once"])
@@ -237,7 +237,7 @@ def forward_block(
                 head_dim, block_n, is_causal, is_masked,
             )  # fmt: skip
     store_tile(o_mem, acc / row_sum[:, None], batch, first_query, n_q, block_m, head_dim)
-    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, row_max + tl.log2(row_sum), mask=queries < n_q)
+    tl.store(lse_ptr + batch.to(tl.int64) * n_q + queries, (row_max + tl.log2(row_sum)) * LN_2, mask=queries < n_q)
 
 
 # Backward
@@ -278,10 +278,11 @@ def _dq(tile: Sizes, by: str = "descriptors", at_once: int = 0) -> Backward:
 
     def run(q, k, v, o, lse, do, is_causal):  # type: ignore[no-untyped-def]
         (batch, n, head_dim), dq, delta = q.shape, torch.empty_like(q), torch.empty_like(lse)
+        lse_log2 = torch.empty_like(lse)
         q_mem, o_mem, do_mem, dq_mem = in_memory(by, block_m, q, o, do, dq)
         k_mem, v_mem = in_memory(by, block_n, k, v)
         reference.flash_backward_dq_kernel[(batch * triton.cdiv(n, block_m),)](
-            q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse, delta, n, k.shape[1], 1 / math.sqrt(head_dim),
+            q_mem, k_mem, v_mem, o_mem, do_mem, dq_mem, lse, lse_log2, delta, n, k.shape[1], 1 / math.sqrt(head_dim),
             at_once or reference.batches_at_once(k, is_causal), head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
             num_warps=warps, num_stages=stages,
         )  # fmt: skip
@@ -300,7 +301,7 @@ def _dk_dv(
         q_mem, do_mem = in_memory(by, block_m, q, do)
         k_mem, v_mem, dk_mem, dv_mem = in_memory(by, block_n, k, v, dk, dv)
         kernel[(batch * triton.cdiv(n, block_n),)](
-            q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, lse, delta_of(o, do), q.shape[1], n, 1 / math.sqrt(head_dim),
+            q_mem, k_mem, v_mem, do_mem, dk_mem, dv_mem, *of_rows(o, lse, do), q.shape[1], n, 1 / math.sqrt(head_dim),
             at_once or reference.batches_at_once(q, is_causal), head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
             num_warps=warps, num_stages=stages,
         )  # fmt: skip
@@ -318,7 +319,7 @@ def _fused(tile: Sizes, by_descriptor: bool) -> Backward:
         q_mem, do_mem, dq_tiles = reference.by_tiles(block_m, q, do, dq)
         k_mem, v_mem, dk_mem, dv_mem = reference.by_tiles(block_n, k, v, dk, dv)
         fused_backward_kernel[(batch * triton.cdiv(n, block_n),)](
-            q_mem, k_mem, v_mem, do_mem, dq_tiles if by_descriptor else dq, dk_mem, dv_mem, lse, delta_of(o, do),
+            q_mem, k_mem, v_mem, do_mem, dq_tiles if by_descriptor else dq, dk_mem, dv_mem, *of_rows(o, lse, do),
             q.shape[1], n, 1 / math.sqrt(head_dim),
             head_dim=head_dim, block_m=block_m, block_n=block_n, is_causal=is_causal,
             num_warps=warps, num_stages=stages,
@@ -383,20 +384,25 @@ def dk_dv_of_queries(
     return dk, dv
 
 
-def delta_of(o: Tensor, do: Tensor) -> Tensor:
-    delta = torch.empty(o.shape[:2], dtype=torch.float32, device=o.device)
+def of_rows(o: Tensor, lse: Tensor, do: Tensor) -> tuple[Tensor, Tensor]:
+    """log₂e · L and delta, which the kernels of dK and dV read: (batch, n) float32."""
+    lse_log2, delta = torch.empty_like(lse), torch.empty_like(lse)
     rows = delta.numel()
-    delta_kernel[(triton.cdiv(rows, 64),)](o, do, delta, rows, head_dim=o.shape[2], block=64)
-    return delta
+    delta_kernel[(triton.cdiv(rows, 64),)](o, lse, do, lse_log2, delta, rows, head_dim=o.shape[2], block=64)
+    return lse_log2, delta
 
 
 @triton.jit
-def delta_kernel(o_ptr, do_ptr, delta_ptr, n_rows, head_dim: tl.constexpr, block: tl.constexpr):
+def delta_kernel(
+    o_ptr, lse_ptr, do_ptr, lse_log2_ptr, delta_ptr, n_rows, head_dim: tl.constexpr, block: tl.constexpr
+):  # fmt: skip
     first = tl.program_id(0) * block
     rows = first + tl.arange(0, block)
     nothing = first * 0  # all rows are one batch element's here
     o = load_tile(o_ptr, nothing, first, n_rows, block, head_dim).to(tl.float32)
     do = load_tile(do_ptr, nothing, first, n_rows, block, head_dim).to(tl.float32)
+    lse = tl.load(lse_ptr + rows, mask=rows < n_rows)
+    tl.store(lse_log2_ptr + rows, lse * LOG2_E, mask=rows < n_rows)
     tl.store(delta_ptr + rows, tl.sum(o * do, axis=1), mask=rows < n_rows)
 
 
