@@ -171,8 +171,11 @@ def _translate(
         left_out.append(found[2])
         return ""
 
-    rewritten = torch_form.HEADER.sub(lambda one: one[0] if one[2] in own else f"{one[1]}<torch_tensor.h>", rewritten)
-    rewritten = TOOLKIT.sub(without, rewritten)
+    def directive(text: str) -> str:
+        text = torch_form.HEADER.sub(lambda one: one[0] if one[2] in own else f"{one[1]}<torch_tensor.h>", text)
+        return TOOLKIT.sub(without, text)
+
+    rewritten = "".join(directive(one.text) if one.kind == "directive" else one.text for one in tokenize(rewritten))
     (target / inside).parent.mkdir(parents=True, exist_ok=True)
     (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}{addition}', encoding="utf-8")
     for found in own.values():
