@@ -17,6 +17,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import socket
 import struct
 from collections.abc import Callable, Iterable
@@ -715,3 +716,85 @@ def missing_function(file: str, entry: str, names: Iterable[str], has: str = "ha
     told = ", ".join(found[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
     none = "and no other: is it empty, or all of it a comment?" if has == "has" else "and no other"
     return f"{file} {has} no function {entry!r}, {f'only {told}' if found else none}"
+
+
+# C++ as text -----------------------------------------------------------------------------------------------------------
+
+_SPLICE = r"\\[ \t]*\r?\n"  # a backslash at the end of a line joins the next line to it, even within a name
+_S = rf"(?:{_SPLICE})*+"
+_CPP = re.compile(
+    rf"""
+      (?P<line>\n)
+    | (?P<space>(?:[^\S\n]|{_SPLICE})++)
+    | (?P<comment>/{_S}/(?:{_SPLICE}|[^\n])*+ | /{_S}\*.*?(?:\*{_S}/|\Z))
+    | (?P<string>(?:
+          (?:u{_S}8{_S}|[uUL]{_S})?R{_S}"(?P<mark>[^()\\\s"]{{0,16}})\(.*?(?:\)(?P=mark)"|\Z)
+        | "(?:{_SPLICE}|\\{_S}.|[^"\\\n])*+"?
+        | '(?:{_SPLICE}|\\{_S}.|[^'\\\n])*+'?
+      )[\w$]*+)
+    | (?P<word>\.?\d(?:{_S}(?:[\w.]|'{_S}\w))*+ | [\w$](?:{_S}[\w$])*+ | :{_S}:)
+    | (?P<hash>(?:\#|%{_S}:)(?:{_S}(?:\#|%{_S}:))*+)
+    | (?P<other>[^\s\w$"'/\#%\\:]++ | .)
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_HEADER = re.compile(r'<[^\n>]*+>|"[^\n"]*+"')
+# A header that is included, in text of `code_of`.
+INCLUDE = re.compile(r'\#\s*+(?:include(?:_next)?|import)\s*+[<"]([^\n>"]{1,250}+)[>"]')
+OF_PYTORCH = ("torch/", "ATen/", "c10/", "pybind11/")  # how the names of its headers begin
+
+
+def code_of(text: str, strings: bool = False) -> str:
+    """C++ as a compiler reads it: without comments, strings and what `#if 0` leaves out.
+
+    Whatever is asked about what a C++ file includes, declares, binds or calls is asked of this text. Lines keep their
+    numbers, included headers their names; a name that a backslash divides is whole.
+
+    Args:
+        strings: whether to keep strings, and the backslashes that join lines.
+    """
+    code, line = list[str](), list[str]()  # the lines; the pieces of the current one
+    joint = "\\\n" if strings else "\n"
+    words: list[str] | None = []  # of the current line; None if it is no directive
+    ifs = list[tuple[bool, bool]]()  # those that are open: is this branch dead, are all that follow?
+    at = dead = 0
+    while at <= len(text):
+        names_header = words is not None and words[1:] in (["include"], ["include_next"], ["import"])
+        header = _HEADER.match(text, at) if names_header else None
+        token = header or _CPP.match(text, at)
+        kind, piece = "header" if header else token.lastgroup if token else "line", token[0] if token else ""
+        at = token.end() if token else len(text) + 1
+        if kind == "line":
+            was_dead, dead = dead, dead + _branch(words or [], ifs)
+            whole = "".join(line)
+            code.append(("\n" * whole.count("\n") if was_dead and dead else whole) + piece)
+            line, words = [], []
+            continue
+        plain = piece
+        if kind == "comment" or (kind in ("string", "mark") and not strings):
+            piece = re.sub(r"[^\n\t]", " ", piece).replace("\n", joint if words else "\n")
+        elif kind == "space" and not strings:
+            piece = piece.replace("\\", " ")
+        elif kind in ("word", "hash"):
+            plain = re.sub(_SPLICE, "", piece).replace("%:", "#")
+            piece = plain + joint * piece.count("\n")
+        line.append(piece)
+        if kind not in ("space", "comment") and words is not None:
+            words = [*words, plain][:4] if words or kind == "hash" else None
+    return "".join(code)
+
+
+def _branch(words: list[str], ifs: list[tuple[bool, bool]]) -> int:
+    """Follow a line, as ["#", "if", "0"], in the open `ifs`. Returns by how many the dead branches around it grow."""
+    name, condition = "".join(words[1:2]), words[2:]
+    opens = name in ("if", "ifdef", "ifndef")
+    goes_on = bool(ifs) and name in ("elif", "elifdef", "elifndef", "else", "endif")
+    if words[:1] != ["#"] or not (opens or goes_on):
+        return 0
+    was_dead, rest_is_dead = (False, False) if opens else ifs.pop()
+    if name == "endif":
+        return -was_dead
+    tested = condition if name in ("if", "elif") else []
+    is_dead = rest_is_dead or tested == ["0"]
+    ifs.append((is_dead, rest_is_dead or tested == ["1"]))
+    return is_dead - was_dead

@@ -26,14 +26,16 @@ from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.judge.lanes import Lanes
 from grader.judge.run import Run
+from grader.protocol import INCLUDE, OF_PYTORCH
 from grader.report.model import UNDECIDED, CaseResult
 from grader.submission import pack, unpack
+from grader.verdict.policy import included_from
+from grader.verdict.text import decoded
 
 MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 # Outcomes that may be the machine's fault, unless the student's own line raised the error.
 SUSPECT = ("failed", "build_failed", "crashed", "timed_out", "out_of_memory")
 CANARY_NUMBER = 2_000_000  # the number of its call, higher than any case has
-TORCH_FORM = re.compile(rb'#\s*include\s*[<"](torch|ATen|c10)/')
 TORCH_CANARY = """#include <torch/extension.h>
 torch::Tensor same(torch::Tensor x) {{ return x; }}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("{entry}", &same); }}
@@ -138,8 +140,12 @@ class Canary:
         return None
 
     def _is_torch_form(self, assignment: Assignment) -> bool:
-        source = self.run.job.submission / assignment.spec.file
-        return assignment.spec.language == "cuda" and TORCH_FORM.search(source.read_bytes()) is not None
+        if assignment.spec.language != "cuda":
+            return False
+        job = self.run.job
+        sources = {name: decoded((job.submission / name).read_bytes()) for name in job.info.files}
+        codes = included_from(assignment.spec.file, sources).values()
+        return any(header.startswith(OF_PYTORCH) for code in codes for header in INCLUDE.findall(code))
 
 
 def _is_installed(module: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from grader.protocol import code_of
+
 
 class Hint(NamedTuple):
     """The next step after an error.
@@ -21,6 +23,7 @@ class Hint(NamedTuple):
 LAUNCH = r"\w\[.*\]\("  # kernel[grid](
 OUTSIDE = r"Cannot call @triton\.jit'd outside"
 UNKNOWN = r"(module 'triton(\.\w+)*' has no attribute|cannot import name(?= '\w+' from 'triton\b))"
+FITS_SEVERAL = "more than one instance of overloaded function"  # nvcc's words, which lists the arguments below
 INDEX = r"\w\[[^\]]*\](?!\()"  # x[i], and no launch
 
 # In order of precedence: the first hint that fits is shown.
@@ -370,9 +373,15 @@ HINTS = {
         r"no instance of overloaded function|no matching function for call to",
         "no function of this name takes these arguments: compare their number and types with its documentation",
     ),
+    "overload-of-a-half": Hint(
+        FITS_SEVERAL,
+        "this function is not there for a 16-bit number: convert the argument, as tanhf(__half2float(x)), and what comes out back",
+        r"argument types are: \([^(),\n]*(half|bfloat)[^(),\n]*\)",
+    ),
     "mixed-overload": Hint(
-        r"more than one instance of overloaded function|call of overloaded .* is ambiguous",
+        rf"{FITS_SEVERAL}|call of overloaded .\w+\([^()\n]*,.* is ambiguous",
         "the arguments have different types: write fmaxf(x, 0.0f) for floats, or give both the same type",
+        r"argument types are: \([^()\n]*,|\A(?!(?s:.*)argument types are)",
     ),
     "void-pointer": Hint(
         r'"void \*" cannot be used to initialize|invalid conversion from .void\*.',
@@ -405,9 +414,15 @@ HINTS = {
         r".stream. (is undefined|was not declared)",
         "stream is the last parameter: {contract}",
     ),
+    "torch-header": Hint(
+        r'no header .* declares|namespace "(torch|at)" has no member|name followed by "::" must|explicit type is missing'
+        r"|no storage class|.(torch|at). (has not been declared|does not name a type)|in namespace .(torch|at). does not name",
+        "torch::Tensor needs #include <torch/extension.h> in your file: load_inline writes that line by itself, the grader does not",
+        r"\b(torch|at)\s*::|\A\Z",
+    ),
     "type-missing": Hint(
-        r"explicit type is missing|no storage class or type specifier|.(C|torch). does not name a type",
-        'a declaration begins with a type: it is extern "C" with its quotation marks, and torch::Tensor needs #include <torch/extension.h>',
+        r"explicit type is missing|no storage class or type specifier|.C. does not name a type",
+        'a declaration begins with a type: it is extern "C" with its quotation marks',
     ),
     "name-unknown": Hint(
         r'identifier "[^"]+" is undefined|was not declared in this scope|does not name a type|has not been declared',
@@ -458,12 +473,15 @@ HINTS = {
         "this is no C++: count the brackets of this line and the one before; conditions stand in ( ), blocks in { }, no colon",
     ),
 }
+# Comments and strings of Python, in lines of a traceback.
+NO_CODE = re.compile(r"""#[^\n]*+|"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?""")
 PATTERNS = {name: (re.compile(hint.said, re.MULTILINE), re.compile(hint.place)) for name, hint in HINTS.items()}
 
 
 def hint_for(message: str, traceback: str = "") -> str:
     """The name of the hint for an error, "" if none fits. `traceback`: the student's frames, or a compiler's lines below its error."""
-    place = traceback.rpartition("  File ")[2]
+    _, of_python, place = traceback.rpartition("  File ")
+    place = NO_CODE.sub("", place) if of_python else code_of(place, strings=True)
     found = (name for name, (said, where) in PATTERNS.items() if said.search(message) and where.search(place))
     return next(found, "")
 

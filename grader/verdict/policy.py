@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from grader.protocol import RanOperator
+from grader.protocol import INCLUDE, RanOperator, code_of
 from grader.verdict.liveness import BACKWARD, Running, running
 from grader.verdict.sources import Entangled, Function, Module, imported_from, is_kernel, own_names
 
@@ -186,7 +186,7 @@ def included_from(file: str, sources: Mapping[str, str]) -> dict[str, str]:
         name = todo.pop()
         if name in found or name not in sources:
             continue
-        found[name] = _without_comments(sources[name])
+        found[name] = code_of(sources[name])
         if COMPUTED_INCLUDE.search(found[name]):
             todo += sources
         for header in INCLUDE.findall(found[name]):
@@ -415,39 +415,10 @@ def _is_library(meant: str) -> bool:
     return meant == "torch" or meant.removeprefix("torch.") in MODULES
 
 
-_INCLUDES = r"\#\s*(?:include(?:_next)?|import)"
-INCLUDE = re.compile(_INCLUDES + r'\s*[<"]([^\n>"]{1,250}+)[>"]')
-COMPUTED_INCLUDE = re.compile(_INCLUDES + r"\s+[A-Za-z_]")
+COMPUTED_INCLUDE = re.compile(r"\#\s*+(?:include(?:_next)?|import)\s++[A-Za-z_]")
 # The declaration of a kernel, from its `__global__` on, and what may stand in it with parentheses of its own.
 LONGEST_HEAD = 1000
 KERNEL = re.compile(r"[^;{}()]*?(\w+)\s*\(")
 ATTRIBUTE = re.compile(
     r"\b__(?:launch_bounds|cluster_dims|attribute)__\s{0,100}\([^()]{0,200}(?:\([^()]{0,200}\)[^()]{0,200}){0,4}\)"
 )
-# Strings, raw strings, characters (an apostrophe within a number begins none) and comments of C++; the first line matches includes, which
-# are kept. An unclosed string or comment runs to the end of its line or of the text, so that matching takes linear time.
-_NO_CODE = re.compile(
-    r"""
-    \#\s*(?:include(?:_next)?|import)\s*[<"][^\n>"]{0,250}[>"]
-    | (?<!\w)(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\(.*?(?:\)(?P=mark)"|\Z)
-    | "(?:\\.|[^"\\\n])*"?
-    | (?<![\w'])(?:u8|[uUL])?'(?:\\.|[^'\\\n]){1,12}'
-    | //[^\n]*
-    | /\*.*?(?:\*/|\Z)
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-
-
-def _without_comments(text: str) -> str:
-    """C++ with comments and strings blanked out, but not the names of headers; line numbers are kept."""
-
-    def blank(match: re.Match[str]) -> str:
-        return match.group() if match.group().startswith("#") else re.sub(r"[^\n]", " ", match.group())
-
-    def join(match: re.Match[str]) -> str:
-        return re.sub(r"\\[ \t]*\r?\n", "", match.group()) + "\n" * match.group().count("\n")
-
-    text = text.replace("%:%:", "##  ").replace("%:", "# ")  # the digraphs of # and ##
-    # A backslash joins a line with the next, perhaps in the middle of a name.
-    return _NO_CODE.sub(blank, re.sub(r"(?:\\[ \t]*\r?\n[^\s\\]*)+", join, text))

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from grader.protocol import code_of
 from grader.worker.cuda_cpu.declarations import device_code
 
 MAX_PLACES = 8
@@ -42,7 +43,7 @@ def told(places: Iterable[tuple[str, int]], folder: Path) -> str:
     """
     lines = ""
     for file, line in sorted(set(places))[:MAX_PLACES]:
-        code = _source(folder / file).split("\n")[line - 1].partition("//")[0]
+        code = code_of(_source(folder / file)).split("\n")[line - 1]
         lines += f"computed in double: {file}:{line}: {' '.join(dict.fromkeys(LITERAL.findall(code)))}\n"
     return lines
 

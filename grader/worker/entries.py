@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from grader.protocol import missing_function
+from grader.protocol import code_of, missing_function
 from grader.worker.errors import LoadError
 from grader.worker.lines import output_of
 
@@ -36,8 +36,9 @@ def undefined(said: str, path: Path) -> str:
     use = re.compile(rf"\b{re.escape(name.rpartition('::')[2])}\s*[(<;\[]")
     mend = f"its body must stand in {path.name} or in a header that is included there"
     for file in [*sorted(one for one in path.parent.rglob("*") if one.suffix in HEADERS), path]:
-        for number, line in enumerate(file.read_text(encoding="utf-8-sig", errors="replace").splitlines(), 1):
-            if use.search(line.partition("//")[0]):
+        source = file.read_text(encoding="utf-8-sig", errors="replace")
+        for number, line in enumerate(code_of(source).split("\n"), 1):
+            if use.search(line):
                 place = file.relative_to(path.parent)
                 return f"{place}:{number}: error: {name} is declared and nowhere defined: {mend}"
     return f"{path.name}: error: {name} is declared and nowhere defined: {mend}"
@@ -52,7 +53,7 @@ def missing_in_library(path: Path, entry: str, built: Path) -> LoadError:
     told = output_of("nm", "--defined-only", "--extern-only", *(["-D"] if built.suffix == ".so" else []), str(built))
     symbols = re.findall(r"^[0-9a-f]+ T (\w+)$", told, re.MULTILINE)
     plain = dict(zip(symbols, output_of("c++filt", "-p", *symbols).split("\n"), strict=False)) if symbols else {}
-    source = path.read_text(encoding="utf-8-sig", errors="replace")
+    source = code_of(path.read_text(encoding="utf-8-sig", errors="replace"))
     names = {symbol: name for symbol, name in plain.items() if re.search(rf"\b{re.escape(name)}\s*\(", source)}
     if any(name == entry and symbol != entry for symbol, name in names.items()):
         words = f'{path.name} was built, but exports no function {entry!r}: is it declared extern "C"? C++ adds the parameters to a name'

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from grader.protocol import EARLY_VALUE, Build, missing_function
+from grader.protocol import EARLY_VALUE, Build
 from grader.worker import builds, nvcc, torch_form
 from grader.worker.entries import missing_in_library, missing_in_module, undefined
 from grader.worker.errors import LoadError, set_root
@@ -208,7 +208,7 @@ def _load_torch_extension(path: Path, entry: str, signature: Signature) -> Calla
     module = torch_extension(path, entry, signature, f"{major}.{minor}")
     if not hasattr(module, entry):
         bound = [name for name in vars(module) if not name.startswith("_")]
-        raise LoadError("failed", missing_function(f"{path.name} was built, but", entry, bound, "binds"))
+        raise torch_form.missing_in_extension(path, entry, bound)
     return getattr(module, entry)  # type: ignore[no-any-return]
 
 

@@ -33,6 +33,7 @@ NVCC_ALONE = {
     "kernel-returns",
     "kernel-is-a-member",
     "launch-forgotten",
+    "overload-of-a-half",
     "shared-size",
 }
 NVCC_ALONE |= {"shared-too-large", "shared-initialised", "launch-in-a-kernel", "extended-lambda"}

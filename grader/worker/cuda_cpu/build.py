@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.protocol import INCLUDE, code_of
 from grader.worker import doubles, torch_form
-from grader.worker.cuda_cpu.declarations import included
 from grader.worker.cuda_cpu.rewrite import rewrite
 from grader.worker.cuda_cpu.tokens import RewriteError, tokenize
 from grader.worker.entries import undefined
@@ -61,19 +61,20 @@ STRUCTS = re.compile(
 OF_TORCH = re.compile(r"^(?P<place>[^\n:]+:\d+):\d+: error: [^\n]*\b(?:c10|at|torch)::(?P<name>\w+)", re.MULTILINE)
 # Headers of the CUDA toolkit for which there is no stand-in in include/: nothing is declared by them here.
 TOOLKIT = re.compile(
-    r'(#\s*include\s*)[<"]('
+    r'^([ \t]*#\s*include\s*)[<"]('
     r"(?:cub|thrust|cuda|cooperative_groups|nv|nvtx3)/[\w./]+"
     r"|(?:cooperative_groups|mma|cuComplex|cudaProfiler|cudaTypedefs|nvrtc|nvToolsExt|library_types|driver_types|builtin_types"
     r"|cuda_(?:fp8|fp6|fp4|occupancy|profiler_api|device_runtime_api|(?:pipeline|awbarrier)(?:_helpers|_primitives)?)"
     r"|(?:vector|math|common|driver|texture_indirect|surface_indirect|device_atomic)_functions|(?:surface|texture)_types"
     r"|(?:cublas|cudnn|curand|cufft|cusparse|cusolver)\w*|sm_\d+_(?:atomic_functions|intrinsics)|channel_descriptor|host_defines"
-    r')\.h)[>"]'
+    r')\.h)[>"]',
+    re.MULTILINE,
 )
 CUDA_STD = re.compile(
     r"cuda/(?:cmath|std/(?:algorithm|array|climits|cmath|cstddef|cstdint|functional|limits|numeric|tuple|type_traits|utility))$"
 )
 # Libraries that no toolkit has.
-FOREIGN = re.compile(r'#\s*include\s*[<"]((?:cutlass|cute)/[^>"]*)[>"]')
+FOREIGN = re.compile(r'\s*#\s*include\s*[<"]((?:cutlass|cute)/[^>"]*)[>"]')
 # nvcc's error about a CUDA library that is not installed.
 NO_LIBRARY = re.compile(
     r"fatal error: (?:cub|thrust|cooperative_groups|cuda|cutlass|cublas\w*|cudnn\w*|curand\w*)[./][^\n]*: No such file"
@@ -153,7 +154,7 @@ def _translate(
     inside = source.resolve().relative_to(folder)
     header = str(inside) if seen else ""
     text = source.read_text(encoding="utf-8-sig", errors="replace")
-    own = {name: (source.parent / name).resolve() for name in included(text)}
+    own = {name: (source.parent / name).resolve() for name in INCLUDE.findall(code_of(text))}
     own = {name: found for name, found in own.items() if found.is_relative_to(folder) and found.is_file()}
     refuse_unsupported(text, header, own)
     try:
@@ -170,8 +171,11 @@ def _translate(
         left_out.append(found[2])
         return ""
 
-    rewritten = torch_form.HEADER.sub(lambda one: one[0] if one[2] in own else f"{one[1]}<torch_tensor.h>", rewritten)
-    rewritten = TOOLKIT.sub(without, rewritten)
+    def directive(text: str) -> str:
+        text = torch_form.HEADER.sub(lambda one: one[0] if one[2] in own else f"{one[1]}<torch_tensor.h>", text)
+        return TOOLKIT.sub(without, text)
+
+    rewritten = "".join(directive(one.text) if one.kind == "directive" else one.text for one in tokenize(rewritten))
     (target / inside).parent.mkdir(parents=True, exist_ok=True)
     (target / inside).write_text(f'#line 1 "{inside}"\n{rewritten}{addition}', encoding="utf-8")
     for found in own.values():
@@ -237,11 +241,10 @@ def refuse_unknown(said: str, source: str, left_out: Sequence[str] = ()) -> None
 def refuse_unsupported(source: str, header: str = "", own: Container[str] = ()) -> None:
     """Raise Unsupported for the first known use that only a GPU can run. `own`: the student's headers, by the names in includes."""
     for token in tokenize(source):
-        if token.kind == "directive" and (found := FOREIGN.search(token.text)):
+        if token.kind == "directive" and (found := FOREIGN.match(token.text)):
             if found.group(1) in own:
                 continue
-            line = token.line + token.text[: found.start()].count("\n")
-            raise Unsupported(line, f"the header {found.group(1)}", header=header)
+            raise Unsupported(token.line, f"the header {found.group(1)}", header=header)
         if token.kind == "name" and token.text in ("__cluster_dims__", "__block_size__"):
             raise Unsupported(token.line, "a cluster of blocks", header=header)
         if token.kind == "name" and token.text in ("texture", "cudaTextureObject_t", "surf2Dread"):

@@ -1,4 +1,4 @@
-"""Reads what a CUDA source declares: the files that it includes, its kernels' parameters, and shared variables."""
+"""Reads what a CUDA source declares: its kernels' parameters, and shared variables."""
 
 from __future__ import annotations
 
@@ -19,17 +19,10 @@ from grader.worker.cuda_cpu.tokens import (
     tokenize,
 )
 
-INCLUDE = re.compile(r'\s*#\s*include\s*"([^"\n]+)"')
 BOUNDS = ("__launch_bounds__", "C10_LAUNCH_BOUNDS_1", "C10_LAUNCH_BOUNDS_2")
 ATTRIBUTES = ("alignas", "__align__", "__attribute__")
 # What __attribute__ has in its outer brackets.
 ALIGNED = re.compile(r"^\(\s*(?:__)?aligned(?:__)?\s*\((.+)\)\s*\)$")
-
-
-def included(source: str) -> list[str]:
-    """The names that the source includes with quotes."""
-    found = (INCLUDE.match(token.text) for token in tokenize(source) if token.kind == "directive")
-    return [match.group(1) for match in found if match]
 
 
 def device_code(source: str) -> dict[int, str]:
@@ -42,7 +35,7 @@ def device_code(source: str) -> dict[int, str]:
             body = next(at for at in range(index, len(tokens)) if tokens[at].text in ("{", ";"))
             end = closing_of(tokens, body) if tokens[body].text == "{" else index
             for one in tokens[index:end]:
-                if one.kind not in ("comment", "directive", "string"):
+                if one.kind not in ("directive", "string"):
                     lines[one.line] = lines.get(one.line, "") + one.text
     return lines
 

@@ -238,6 +238,8 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
     trial, signature, addition = None, Signature(build.signature, attrgetter("address")), ""
     form: type[Kernel] = TorchForm if torch_form.is_torch_form(path) else Kernel
     if form is TorchForm:
+        if told := torch_form.undeclared_tensor(path):
+            raise LoadError("build_failed", told)
         source = path.read_text(encoding="utf-8-sig", errors="replace")
         if binding := torch_form.binding(source, entry, signature):
             addition = f'\n#line 1 "the binding of {entry}"\n{binding}'
@@ -267,7 +269,7 @@ def _check_bound(library: Library, path: Path, entry: str) -> None:
     tell.restype = ctypes.c_char_p
     bound = [name.decode() for name in itertools.takewhile(bool, map(tell, itertools.count()))]
     if entry not in bound:
-        raise LoadError("failed", protocol.missing_function(f"{path.name} was built, but", entry, bound, "binds"))
+        raise torch_form.missing_in_extension(path, entry, bound)
 
 
 def _told(trial: nvcc.TrialBuild, name: str) -> str | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from grader.protocol import code_of
+
 TOKEN = re.compile(
     r"""
       (?P<space>\s+|\\\n)
-    | (?P<comment>//[^\n]*|/\*.*?\*/)
     | (?P<directive>(?m:^[ \t]*\#(?:[^\n\\]|\\.|\\\n)*))
     | (?P<string>R"(?P<delimiter>[^(\s]*)\(.*?\)(?P=delimiter)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+')
     | (?P<number>\.?\d(?:[\w.']|[eEpP][+-])*)
@@ -18,8 +19,6 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-DEAD = re.compile(r"\s*#\s*if\s+(?:0|false)\s*(?://.*|/\*.*)?$", re.DOTALL)
-BRANCH = re.compile(r"\s*#\s*(if|elif|else|endif)")
 NAMELESS = ("else", "do", "return")  # keywords before an expression
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
@@ -43,7 +42,7 @@ class Token:
 
     @property
     def blank(self) -> bool:
-        return self.kind in ("space", "comment", "directive")
+        return self.kind in ("space", "directive")
 
     @property
     def is_identifier(self) -> bool:
@@ -52,29 +51,12 @@ class Token:
 
 
 def tokenize(source: str) -> list[Token]:
-    """All of a source in tokens, whose texts joined are the source but for what `#if 0` leaves out."""
+    """All of a source in tokens, without comments and what `#if 0` leaves out: that need not be C++."""
     tokens, line = [], 1
-    for match in TOKEN.finditer(source):
+    for match in TOKEN.finditer(code_of(source, strings=True)):
         kind = match.lastgroup or "other"
         tokens.append(Token("string" if kind == "delimiter" else kind, match.group(), line))
         line += match.group().count("\n")
-    return _without_dead_branches(tokens)
-
-
-def _without_dead_branches(tokens: list[Token]) -> list[Token]:
-    """Blank what stands between `#if 0` and its #else, #elif or #endif: it need not be C++."""
-    depth = 0
-    for token in tokens:
-        found = BRANCH.match(token.text) if token.kind == "directive" else None
-        if not depth:
-            depth = int(found is not None and DEAD.match(token.text) is not None)
-            continue
-        word = found[1] if found else ""
-        depth += (word == "if") - (word == "endif")
-        if not depth or (depth == 1 and word in ("else", "elif")):
-            depth = 0
-            continue
-        token.kind, token.text = "space", "\n" * token.text.count("\n")
     return tokens
 
 

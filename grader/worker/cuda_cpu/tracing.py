@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 from grader import protocol
 from grader.worker.cuda_cpu.build import Library
 from grader.worker.cuda_cpu.declarations import dynamic_shared, parameters
-from grader.worker.cuda_cpu.tokens import tokenize
 
 MAX_ACCESSES, MAX_TENSORS, MAX_OPERATORS = 64, 32, 64  # as in `protocol.Trace`
 MAX_NAME, MAX_OPERATOR = 200, 100  # characters
@@ -46,7 +45,7 @@ class Site(NamedTuple):
 
 def has_vectors(sources: Sequence[str]) -> bool:
     """Whether these sources have vector types, or types with an alignment of their own."""
-    words = (token.text for source in sources for token in tokenize(source) if token.kind == "name")
+    words = (word for source in sources for word in re.findall(r"\w+", protocol.code_of(source)))
     return any(word in ALIGNED or VECTOR.fullmatch(word) for word in words)
 
 
