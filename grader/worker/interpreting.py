@@ -182,7 +182,8 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 def compute_as_a_gpu_does() -> None:
     """Patch the interpreter to compute in bfloat16, to take bools, floats and large ints as arguments, to add atomics
     by tensor descriptors, to make assigned numbers and loop variables tensors, to find a kernel's own names and no
-    others, to take `max`, NaN and bits as a GPU does, and to refuse products of small tiles. Must be called before
+    others, to take `max`, NaN and bits as a GPU does, and to refuse products of small tiles and what no kernel may have of
+    Python. Must be called before
     `MemoryChecks.install`.
 
     Raises:
@@ -201,6 +202,7 @@ def compute_as_a_gpu_does() -> None:
         patches,
         products,
         shortcuts,
+        syntax,
     )
 
     patches.check()
@@ -218,6 +220,7 @@ def compute_as_a_gpu_does() -> None:
     logic.provide()
     extremes.provide()
     products.provide()
+    syntax.provide()
 
 
 def provide_libdevice() -> None:
