@@ -60,6 +60,16 @@ PATCHES = (
     ),
     Patch(
         (
+            *_builder("create_barrier", "create_dot"),
+            "ReduceScanOpInterface.apply",
+            "interpreter_semantic.load",
+        ),
+        "triton_cpu/checking",
+        "a program has one thread, and on a GPU many, which wait for each other at these; a number is a block of one",
+        "no plan",
+    ),
+    Patch(
+        (
             "_get_np_dtype",
             "_validate_np_data_size",
             "TensorHandle.__post_init__",
