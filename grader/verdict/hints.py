@@ -233,15 +233,25 @@ HINTS = {
         "begin with the shape and dtype that the loop makes of it: acc = tl.zeros((BLOCK,), dtype=tl.float32)",
     ),
     "leaving-a-loop": Hint(
-        r"unsupported AST node type: (Break|Continue)",
+        r"unsupported AST node type: (Break|Continue)|Cannot have `return` statements inside|We use SCF, so the loop body",
         "a kernel's loop cannot be left early: work out before it how far it goes, or let a mask leave elements out",
     ),
+    "loop-over-a-range": Hint(
+        r"Only `range` and `static_range` iterators|a loop has one variable|'(Tuple|List|Name)' object has no attribute '(func|id)'",
+        "a kernel's loop has one variable, and goes over range(...), tl.range(...) or tl.static_range(...): write out any other",
+    ),
     "not-in-kernels": Hint(
-        r"unsupported AST node type", "kernels know a part of Python: no try, lambda, raise or class; do that outside"
+        r"unsupported AST node type|nested function definition|else` after a loop|else after for|'(Not)?In' (object|is not)",
+        "kernels know a part of Python: no try, lambda, raise, class or function in it, no `in`, no `else` of a loop; do that outside",
     ),
     "no-lists": Hint(
-        r"'tuple' object has no attribute append|only tuple comprehensions",
+        r"'tuple' object has no attribute '?append|only tuple comprehensions",
         "a kernel has no lists: add to one block, or give the block one more dimension",
+    ),
+    "libdevice-of-another-type": Hint(
+        r"KeyError(: |\()\(triton\.language\.",
+        "libdevice's functions take float32 or float64 alone: convert what was loaded, as x.to(tl.float32), and convert back to store it",
+        r"\blibdevice\.",
     ),
     "no-f-strings": Hint(r"Cannot evaluate f-string", 'a kernel prints values with tl.device_print("x", x)'),
     "print-text-first": Hint(
@@ -315,7 +325,9 @@ HINTS = {
     "dot-of-unlike-dtypes": Hint(
         r"Both operands must be same dtype", "bring both operands of tl.dot to one dtype before, as p.to(v.dtype)"
     ),
-    "no-matmul-operator": Hint(r"'MatMult' object|for @: 'tensor'", "blocks have no operator @: write tl.dot(a, b)"),
+    "no-matmul-operator": Hint(
+        r"'MatMult' (object|is not)|for @: 'tensor'", "blocks have no operator @: write tl.dot(a, b)"
+    ),
     # CUDA C++, in the words of nvcc and g++
     "host-function": Hint(
         r"calling a (constexpr )?__host__ function",

@@ -21,7 +21,8 @@ CONSTANTS_OPERATORS = [
         *("radd", "rsub", "rmul", "rtruediv", "rfloordiv", "gt", "ge", "lt", "le", "eq", "ne"),
     )
 ]
-OnLaunch = Callable[[str, tuple[int, ...], dict[str, Any]], None]
+OnLaunch = Callable[[str, tuple[int, ...], dict[str, Any], int], None]
+WARPS = 4  # of a program, where a launch does not say
 GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CUDA's, for the axes 0, 1 and 2 of a grid
 
 
@@ -121,8 +122,8 @@ def refuse_grids_that_a_gpu_refuses(on_launch: OnLaunch = lambda *_: None) -> No
     """Patch the interpreter, which runs any number of programs along any axis, to check each launch's grid (`check_grid`).
 
     Args:
-        on_launch: called before the first program of each launch, with the kernel's name, the grid, and the arguments
-            by parameter name.
+        on_launch: called before the first program of each launch, with the kernel's name, the grid, the arguments by
+            parameter name, and the number of warps of a program.
     """
     from triton.runtime.interpreter import GridExecutor
 
@@ -133,7 +134,7 @@ def refuse_grids_that_a_gpu_refuses(on_launch: OnLaunch = lambda *_: None) -> No
 
         def begin(bound: dict[str, Any]) -> tuple[int, ...]:
             chosen = check_grid(kernel, grid(bound) if callable(grid) else grid)
-            on_launch(kernel, chosen, bound)
+            on_launch(kernel, chosen, bound, options.get("num_warps") or WARPS)
             return chosen
 
         executor.grid = begin
@@ -182,7 +183,8 @@ def _tensor_where_it_is_one(operator: Callable[..., Any], tensor: type) -> Calla
 def compute_as_a_gpu_does() -> None:
     """Patch the interpreter to compute in bfloat16, to take bools, floats and large ints as arguments, to add atomics
     by tensor descriptors, to make assigned numbers and loop variables tensors, to find a kernel's own names and no
-    others, to take `max`, NaN and bits as a GPU does, and to refuse products of small tiles. Must be called before
+    others, to take `max`, NaN and bits as a GPU does, and to refuse products of small tiles and what no kernel may have of
+    Python. Must be called before
     `MemoryChecks.install`.
 
     Raises:
@@ -201,6 +203,7 @@ def compute_as_a_gpu_does() -> None:
         patches,
         products,
         shortcuts,
+        syntax,
     )
 
     patches.check()
@@ -218,6 +221,7 @@ def compute_as_a_gpu_does() -> None:
     logic.provide()
     extremes.provide()
     products.provide()
+    syntax.provide()
 
 
 def provide_libdevice() -> None:

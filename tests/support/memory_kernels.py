@@ -53,6 +53,61 @@ def blocks(x_ptr, y_ptr, n, block: tl.constexpr):
 
 
 @triton.jit
+def there_and_back(y_ptr, z_ptr, n, step, first, meets: tl.constexpr, block: tl.constexpr):
+    lane = tl.arange(0, block)
+    for start in range(0, n, block):
+        tl.store(y_ptr + start + lane, lane * 1.0)
+    if meets == 1:
+        tl.debug_barrier()
+    if meets == 2:
+        tl.store(z_ptr, tl.sum(lane * 1.0, axis=0))
+    for start in range(0, n, block):
+        tl.store(z_ptr + start + lane, tl.load(y_ptr + start + first + step * lane))
+
+
+@triton.jit
+def in_halves(y_ptr, z_ptr, block: tl.constexpr, half: tl.constexpr):
+    tl.store(y_ptr + tl.arange(0, block), 1.0)
+    for start in range(0, block, half):
+        at = start + tl.arange(0, half)
+        tl.store(z_ptr + at, tl.load(y_ptr + at))
+
+
+@triton.jit
+def columns_of_rows(y_ptr, z_ptr, side: tl.constexpr):
+    lane = tl.arange(0, side)
+    at = lane[:, None] * side + lane[None, :]
+    tl.store(y_ptr + at, 1.0)
+    tl.store(z_ptr + at, tl.load(y_ptr + tl.trans(at)))
+
+
+@triton.jit
+def turned_in_place(y_ptr, block: tl.constexpr):
+    lane = tl.arange(0, block)
+    tl.store(y_ptr + lane, tl.load(y_ptr + block - 1 - lane))
+
+
+@triton.jit
+def written_twice(y_ptr, number, block: tl.constexpr):
+    lane = tl.arange(0, block)
+    tl.store(y_ptr + lane, 0.0)
+    tl.store(y_ptr + block - 1 - lane, number * 1.0)
+
+
+@triton.jit
+def by_way_of_a_number(y_ptr, z_ptr, meets: tl.constexpr, last: tl.constexpr, block: tl.constexpr):
+    tl.store(y_ptr, 0.0)
+    for number in range(3):
+        tl.store(y_ptr, tl.load(y_ptr) + number)
+    if meets:
+        tl.debug_barrier()
+    if last:
+        tl.store(z_ptr, tl.load(y_ptr))
+    else:
+        tl.store(z_ptr + tl.arange(0, block), tl.load(y_ptr) + tl.zeros((block,), tl.float32))
+
+
+@triton.jit
 def from_a_number(address, y_ptr):
     tl.store(y_ptr, tl.load(address.to(tl.int64).to(tl.pointer_type(tl.float32))))
 
@@ -258,6 +313,30 @@ def view_without_strides():
     _copied(torch.zeros(1).expand(2, 100), torch.empty(100))
 
 
+def reads_what_another_thread_writes():
+    there_and_back[(1,)](torch.empty(512), torch.empty(512), 512, -1, 255, 0, 256)
+
+
+def reads_it_in_a_later_turn():
+    there_and_back[(1,)](torch.zeros(600), torch.empty(512), 512, 1, 33, 0, 256)
+
+
+def reads_it_with_eight_warps():
+    there_and_back[(1,)](torch.empty(256), torch.empty(256), 256, -1, 255, 0, 256, num_warps=8)
+
+
+def writes_what_another_thread_reads():
+    turned_in_place[(1,)](torch.zeros(256).random_(), 256)
+
+
+def writes_what_another_thread_writes():
+    written_twice[(1,)](torch.empty(256), 1, 256)
+
+
+def number_that_another_thread_writes():
+    by_way_of_a_number[(1,)](torch.empty(1), torch.empty(256), False, False, 256)
+
+
 def masked():
     y = torch.empty(100)
     _copied(X, y)
@@ -343,6 +422,46 @@ def pointer_to_what_was_there_before():
 
 def same_number_into_an_input():
     _copied(X, X)
+
+
+def reads_its_own_lanes():
+    there_and_back[(1,)](torch.empty(512), torch.empty(512), 512, 1, 0, 0, 256)
+
+
+def reads_after_a_barrier():
+    there_and_back[(1,)](torch.empty(512), torch.empty(512), 512, -1, 255, 1, 256)
+
+
+def reads_after_a_sum():
+    there_and_back[(1,)](torch.empty(512), torch.empty(512), 512, -1, 255, 2, 256)
+
+
+def reads_with_one_warp():
+    there_and_back[(1,)](torch.empty(512), torch.empty(512), 512, -1, 255, 0, 256, num_warps=1)
+
+
+def reads_within_a_warp():
+    there_and_back[(1,)](torch.empty(64), torch.empty(64), 64, -1, 31, 0, 32)
+
+
+def reads_blocks_of_half_the_size():
+    in_halves[(1,)](torch.empty(512), torch.empty(512), 512, 256)
+
+
+def reads_columns_by_columns():
+    columns_of_rows[(1,)](torch.empty(1024), torch.empty(1024), 32)
+
+
+def writes_the_same_twice():
+    written_twice[(1,)](torch.empty(256), 0, 256)
+
+
+def number_after_a_barrier():
+    by_way_of_a_number[(1,)](torch.empty(1), torch.empty(256), True, False, 256)
+
+
+def number_for_a_number():
+    by_way_of_a_number[(1,)](torch.empty(1), torch.empty(1), False, True, 256)
 
 
 def a_grid_of_nothing():

@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-HEAD = "import math\n\nimport numpy as np\nimport torch\nimport triton\nimport triton.language as tl\n\nSCALE = 2.0\n"
+HEAD = "import math\n\nimport numpy as np\nimport torch\nimport triton\nimport triton.language as tl\n"
+HEAD += "from triton.language.extra import libdevice\n\nSCALE = 2.0\n"
 INDEX = "i = tl.arange(0, BLOCK)"
 LOAD = "x = tl.load(x_ptr + i, mask=i < n)"
 STORE = "tl.store(y_ptr + i, x, mask=i < n)"
@@ -144,14 +145,19 @@ TRITON = [
     with_line("shapes-differ", BOTH, "x = tl.load(x_ptr + i, mask=tl.arange(0, 32) < n)"),
     kernel("if-on-a-block", BOTH, INDEX, LOAD, "if x > 0:", "    x = x * 2", STORE),
     with_line("if-on-a-block", BOTH, "x = x if x > 0 else 0.0"),
-    with_line("chained-comparison", "compile", "m = 0 <= i < n"),
-    with_line("chained-comparison", "compile", "m = i < n & i > 0"),
+    with_line("chained-comparison", BOTH, "m = 0 <= i < n"),
+    with_line("chained-comparison", BOTH, "m = i < n & i > 0"),
     kernel("loop-carried-type", "compile", INDEX, LOAD, "a = 0", "for k in range(0, n):", "    a = a + x", STORE),
-    kernel("leaving-a-loop", "compile", INDEX, LOAD, "for k in range(0, n):", "    if k > 4:", "        break", STORE),
-    kernel("not-in-kernels", "compile", INDEX, LOAD, "try:", "    x = x + 1", "except ValueError:", "    pass", STORE),
-    with_line("not-in-kernels", "compile", "f = lambda a: a + 1"),
-    kernel("no-lists", "compile", INDEX, LOAD, "parts = []", "parts.append(x)", STORE),
-    with_line("no-lists", "compile", "parts = [x for _ in range(3)]"),
+    kernel("leaving-a-loop", BOTH, INDEX, LOAD, "for k in range(0, n):", "    if k > 4:", "        break", STORE),
+    kernel("not-in-kernels", BOTH, INDEX, LOAD, "try:", "    x = x + 1", "except ValueError:", "    pass", STORE),
+    with_line("not-in-kernels", BOTH, "f = lambda a: a + 1"),
+    with_line("not-in-kernels", BOTH, "m = n in (1, 2)"),
+    kernel("not-in-kernels", BOTH, *GOOD, "for k in range(2):", "    x += 1", "else:", "    x += 1"),
+    kernel("leaving-a-loop", BOTH, *GOOD, "for k in range(0, n):", "    if k > 4:", "        return"),
+    kernel("loop-over-a-range", BOTH, *GOOD, "for k in (1, 2):", "    x += k"),
+    with_line("libdevice-of-another-type", BOTH, "x = libdevice.tanh(x.to(tl.float16))"),
+    kernel("no-lists", BOTH, INDEX, LOAD, "parts = []", "parts.append(x)", STORE),
+    with_line("no-lists", BOTH, "parts = [x for _ in range(3)]"),
     with_line("no-f-strings", "compile", "print(f'x = {x}')"),
     with_line("print-text-first", "compile", "print('x', x, 'n', n)"),
     with_line("print-text-first", "compile", "print(x)"),
@@ -304,6 +310,7 @@ def make_those_of_triton(how: str) -> None:
         interpreting.take_the_first_configuration()
         interpreting.let_a_constant_come_first()
         interpreting.MemoryChecks.install()
+        interpreting.provide_libdevice()
     else:
         from grader.worker.compiling import Compiler
 

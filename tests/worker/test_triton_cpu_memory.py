@@ -45,6 +45,15 @@ CASES = {
     "cast_pointer_into_the_next_input": r"out of bounds: program 0 of far_integer reads x_ptr\[130\], 31 past the last of its 100 elements",
     "view_without_strides": r"out of bounds: program 0 of copy reads x_ptr\[1\], 1 past its last element, x_ptr\[0\], of shape \(2, 100\) "
     r"with strides \(0, 0\), in line",
+    "reads_what_another_thread_writes": r"race: program 0 of there_and_back reads y_ptr\[255\] in line \d+, and another thread of the "
+    r"same program writes it in line \d+, with no tl\.debug_barrier\(\) between: on a GPU a program is many threads, and each goes on",
+    "reads_it_in_a_later_turn": r"race: program 0 of there_and_back reads y_ptr\[\d+\] in line \d+, and another thread",
+    "reads_it_with_eight_warps": r"race: program 0 of there_and_back reads y_ptr\[255\] in line \d+, and another thread",
+    "writes_what_another_thread_reads": r"race: program 0 of turned_in_place writes y_ptr\[0\] in line (\d+), and another thread of the "
+    r"same program reads it in line \1, with",
+    "writes_what_another_thread_writes": r"race: program 0 of written_twice writes y_ptr\[255\] in line \d+, and another thread of the "
+    r"same program writes it in line",
+    "number_that_another_thread_writes": r"race: program 0 of by_way_of_a_number reads y_ptr\[0\] in line \d+, and another thread of the",
     "masked": "",
     "in_place": "",
     "view_of_a_larger_tensor": "",
@@ -61,6 +70,16 @@ CASES = {
     "freed_and_taken_again": "",
     "pointer_to_what_was_there_before": "",
     "same_number_into_an_input": "",
+    "reads_its_own_lanes": "",
+    "reads_after_a_barrier": "",
+    "reads_after_a_sum": "",
+    "reads_with_one_warp": "",
+    "reads_within_a_warp": "",
+    "reads_blocks_of_half_the_size": "",
+    "reads_columns_by_columns": "",
+    "writes_the_same_twice": "",
+    "number_after_a_barrier": "",
+    "number_for_a_number": "",
     "a_grid_of_nothing": "",
 }
 

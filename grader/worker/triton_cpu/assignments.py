@@ -50,5 +50,5 @@ def _assigned(value: Any, annotation: Any = None) -> Any:
         return tl.tuple([_assigned(one) for one in value.values], value.type)
     if isinstance(value, list | tuple):
         parts = [_assigned(one) for one in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return interpreter.interpreter_semantic.to_tensor(value, False)

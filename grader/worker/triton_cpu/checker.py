@@ -7,6 +7,8 @@ A faulty kernel may seem to work on a GPU. Here the first faulty access ends the
 - Two programs that access an element without an atomic, one of them writing, are a race if nothing orders them
   (`AccessOrder`). A store of the value that the element already has is no fault, because tiles may overlap.
 - A store that changes an input of the call is a fault.
+- Two warps of a program that access an element, one of them writing, are a race unless the program's threads have waited
+  for each other in between (`threads.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ from numpy.typing import NDArray
 from grader.protocol import POISON_BYTE
 from grader.worker.errors import KernelFault, place_in
 from grader.worker.triton_cpu.memory import KnownMemory
-from grader.worker.triton_cpu.order import AccessOrder
+from grader.worker.triton_cpu.order import AccessOrder, Ids
 from grader.worker.triton_cpu.regions import Addresses, Given, LastAccess
 from grader.worker.triton_cpu.rounding import to_bits
+from grader.worker.triton_cpu.threads import EVERY, Block, differ
 
 # An element of so many bytes with poison was never written; in a smaller element the poison may be a computed value.
 POISONED_BYTES = 4
@@ -43,12 +46,20 @@ class UnmaskedLanes(NamedTuple):
         addresses: of each lane.
         width: bytes of an element.
         mask: which lanes of the block these are; None for all.
+        shape: of the block.
     """
 
     given: Given
     addresses: Addresses
     width: int
     mask: Mask | None
+    shape: tuple[int, ...]
+
+    def numbers(self) -> Ids:
+        """The numbers of these lanes in the block."""
+        if self.mask is None:
+            return np.arange(self.addresses.size, dtype=np.int32)
+        return np.flatnonzero(np.broadcast_to(self.mask, self.shape)).astype(np.int32)
 
     def bits(self, values: NDArray[Any]) -> NDArray[Any]:
         """The bits of these lanes in a block of values. Values of bfloat16 are float32 (see `rounding.py`)."""
@@ -60,22 +71,27 @@ class UnmaskedLanes(NamedTuple):
 
 
 class Checker:
-    """Follows the programs of a launch. `fault` is the first fault of the call: the call fails even if its code goes
-    on.
+    """Follows the programs of a launch.
+
+    Attributes:
+        fault: the first fault of the call, which fails even if its code goes on.
+        loads_a_number: the load in progress is of one element, which every thread loads.
     """
 
     traces = False
+    loads_a_number = False
 
     def __init__(self, memory: KnownMemory) -> None:
         self.fault: KernelFault | None = None
         self._memory = memory
         self._order = AccessOrder()
-        self._kernel, self._axes = "the kernel", 1
+        self._kernel, self._axes, self._warps = "the kernel", 1, 1
         self._program: tuple[int, ...] = ()
+        self._stale = ""  # of the last number that was loaded, if some threads may have an old one: why
         self._is_own: dict[CodeType, bool] = {}
 
-    def begin_launch(self, kernel: str, grid: Sequence[int]) -> None:
-        self._kernel, self._program = kernel, ()
+    def begin_launch(self, kernel: str, grid: Sequence[int], warps: int) -> None:
+        self._kernel, self._program, self._warps = kernel, (), warps
         self._axes = max((axis + 1 for axis, programs in enumerate(grid) if programs > 1), default=1)
         self._order.begin_launch()
 
@@ -95,6 +111,7 @@ class Checker:
         if program is not self._program:
             self._program = program
             self._order.begin_program(program)
+            self._stale = ""
         addresses: Addresses = pointers.data
         chosen = None
         if not mask.all():
@@ -112,7 +129,11 @@ class Checker:
             address = int(addresses[np.argmax(outside)])
             hint = f": consistent with {unguarded}" if address >= region.start else ""
             self._raise("out of bounds", f"{verb} {given.place(address, width)}, in {self._line()}{hint}")
-        return UnmaskedLanes(given, addresses, width, chosen)
+        return UnmaskedLanes(given, addresses, width, chosen, pointers.data.shape)
+
+    def threads_meet(self) -> None:
+        """The threads of the running program wait for each other."""
+        self._order.threads_meet()
 
     def loaded(self, lanes: UnmaskedLanes, values: NDArray[Any], is_volatile: bool) -> None:
         """Check a load after it is made. Raises KernelFault.
@@ -121,6 +142,8 @@ class Checker:
             is_volatile: the program waits for another one, which orders the two like an atomic.
         """
         region = lanes.given.region
+        if self.loads_a_number:
+            self._stale = ""
         if region.is_input or (places := region.elements(lanes.addresses, lanes.width)) is None:
             return
         if is_volatile:
@@ -131,7 +154,8 @@ class Checker:
         self._check_written(lanes, places, values)
         unread = region.reads.numbers[places] < self._order.launch
         if unread.any():
-            region.reads.put(places[unread], self._order.note(*self._where()))
+            number = self._order.note(*self._where(), lanes.shape)
+            region.reads.put(places[unread], number, EVERY if self.loads_a_number else lanes.numbers()[unread])
 
     def stores(self, lanes: UnmaskedLanes, values: NDArray[Any], read: Read) -> None:
         """Check a store before it is made. `read` returns the bits at addresses now. Raises KernelFault."""
@@ -146,8 +170,10 @@ class Checker:
                 self._changes_input(lanes, int(np.argmax(marked)))
         elif (places := region.elements(lanes.addresses, lanes.width)) is not None:
             earlier = {"updates": region.atomics, "writes": region.writes, "reads": region.reads}
+            if self._stale and len(places) > 1:
+                self._raise("race", self._stale)
             self._check_order(lanes, places, "writes", earlier, changed)
-            region.writes.put(places, self._order.note(*self._where()))
+            region.writes.put(places, self._order.note(*self._where(), lanes.shape), lanes.numbers())
 
     def updates(self, lanes: UnmaskedLanes) -> None:
         """Check an atomic before it is made. Raises KernelFault."""
@@ -163,7 +189,8 @@ class Checker:
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
             self._check_written(lanes, places, values)
             self._order.meet(region.atomics.numbers[places])
-            region.atomics.put(places, self._order.note(*self._where()))
+            region.atomics.put(places, self._order.note(*self._where(), lanes.shape), lanes.numbers())
+            self.threads_meet()
 
     def _check_order(
         self,
@@ -183,6 +210,7 @@ class Checker:
             if accesses.last < self._order.launch:
                 continue
             numbers = accesses.numbers[places]
+            self._check_threads(lanes, numbers, accesses.lanes[places], verb, other_verb, changed)
             if (marked := self._order.unordered(numbers)) is None:
                 continue
             if changed is not None:
@@ -197,6 +225,42 @@ class Checker:
                 f"{verb} {self._place(lanes, lane)} in {self._line()}, and {self._name(other.program)} {other_verb} it in "
                 f"{_line_of(other.code, other.line)}: nothing orders the two, and a GPU runs programs in any order{cause}",
             )
+
+    def _check_threads(
+        self,
+        lanes: UnmaskedLanes,
+        numbers: Ids,
+        others: Ids,
+        verb: str,
+        other_verb: str,
+        changed: Callable[[], Mask] | None,
+    ) -> None:
+        """Look for accesses by other warps of this program since its threads last met.
+
+        Args:
+            numbers, others: the earlier accesses, and the lanes that made them.
+        """
+        recent = numbers >= self._order.met
+        if self._warps == 1 or not recent.any():
+            return
+        mine, by_all = lanes.numbers(), self.loads_a_number
+        for number in np.unique(numbers[recent]).tolist():
+            other, marked = self._order.access(number), numbers == number
+            if not by_all:
+                earlier, now = Block(others[marked], other.shape), Block(mine[marked], lanes.shape)
+                marked[marked] = differ(earlier, now, lanes.width, self._warps)
+            if changed is not None and marked.any():
+                marked &= changed()
+            if not marked.any():
+                continue
+            words = (
+                f"{verb} {self._place(lanes, int(np.argmax(marked)))} in {self._line()}, and another thread of the same program "
+                f"{other_verb} it in {_line_of(other.code, other.line)}, with no tl.debug_barrier() between: on a GPU a program is many "
+                "threads, and each goes on without waiting for the others"
+            )
+            if not by_all:
+                self._raise("race", words)
+            self._stale = words
 
     def _check_written(self, lanes: UnmaskedLanes, places: NDArray[np.int64], values: NDArray[Any]) -> None:
         region = lanes.given.region

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 import triton.language as tl
 from numpy.typing import NDArray
 from triton.runtime import interpreter
-from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder
+from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder, ReduceScanOpInterface
 
 from grader.worker.triton_cpu.checker import UNSIGNED, Checker
 from grader.worker.triton_cpu.memory import KnownMemory
@@ -34,6 +34,7 @@ def provide() -> None:
     _follow_pointers()
     _check_loads_and_stores()
     _check_atomics()
+    _note_meetings()
 
 
 def begin_call(arena: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
@@ -53,14 +54,16 @@ def checked_by(another: Checker) -> Iterator[None]:
         checker = kept
 
 
-def begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any]) -> None:
-    """Begin a launch. `arguments` are the kernel's, as the interpreter passes them, by parameter name."""
+def begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any], warps: int) -> None:
+    """Begin a launch. `arguments` are the kernel's, as the interpreter passes them, by parameter name; `warps` are those
+    of a program.
+    """
     for name, argument in arguments.items():
         for number, one in enumerate(argument if isinstance(argument, tuple) else (argument,)):
             handle = getattr(one, "handle", None)
             if (given := _given(getattr(handle, "base", handle))) is not None:  # a descriptor's pointer is its base
                 given.name = f"{name}[{number}]" if isinstance(argument, tuple) else name
-    checker.begin_launch(kernel, grid)
+    checker.begin_launch(kernel, grid, warps)
     memory.in_kernel = True
 
 
@@ -130,6 +133,18 @@ def _from(handle: Any, given: Given | None) -> Any:
 
 def _check_loads_and_stores() -> None:
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+    semantic = interpreter.interpreter_semantic
+    load_of = semantic.load
+
+    # The builder has an array of one address for a pointer and for a block of one.
+    def noted_load(pointer: Any, *how: Any) -> Any:
+        checker.loads_a_number = pointer.type.is_ptr() and not pointer.type.element_ty.is_block()
+        try:
+            return load_of(pointer, *how)
+        finally:
+            checker.loads_a_number = False
+
+    semantic.load = noted_load
 
     # Triton passes some arguments by these names.
     def checked_load(
@@ -173,6 +188,27 @@ def _check_atomics() -> None:
         return result
 
     InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_atomic_cas = checked_update, checked_exchange
+
+
+def _note_meetings() -> None:
+    """Tell the checker where the threads of a program wait for each other: at a barrier, and where they combine what each
+    of them has.
+    """
+    barrier, dot, apply = (
+        InterpreterBuilder.create_barrier,
+        InterpreterBuilder.create_dot,
+        ReduceScanOpInterface.apply,
+    )
+
+    def meeting(wait: Callable[..., Any]) -> Callable[..., Any]:
+        def waited(*arguments: Any, **options: Any) -> Any:
+            checker.threads_meet()
+            return wait(*arguments, **options)
+
+        return waited
+
+    InterpreterBuilder.create_barrier, InterpreterBuilder.create_dot = meeting(barrier), meeting(dot)
+    ReduceScanOpInterface.apply = meeting(apply)
 
 
 def _array(mask: Any) -> NDArray[np.bool_]:

@@ -17,11 +17,12 @@ Ids = NDArray[np.int32]
 
 
 class Access(NamedTuple):
-    """The program that made an access, and the access's place in the code."""
+    """The program that made an access, the access's place in the code, and the shape of its block."""
 
     program: tuple[int, ...]
     code: CodeType | None
     line: int
+    shape: tuple[int, ...]
 
 
 class AccessOrder:
@@ -30,14 +31,16 @@ class AccessOrder:
 
     Attributes:
         launch, program: the first number of the running launch, and of its running program.
+        met: the first number after the running program's threads last waited for each other.
     """
 
     def __init__(self) -> None:
         self.now = 0
-        self.launch = self.program = 1
+        self.launch = self.program = self.met = 1
         self._programs: list[tuple[int, ...]] = []
         self._running = 0
-        self._made: list[tuple[int, CodeType | None, int]] = []  # program, code and line of each access of the launch
+        # Program, code, line and shape of each access of the launch.
+        self._made: list[tuple[int, CodeType | None, int, tuple[int, ...]]] = []
         # By program: the programs that its atomics have met, and the last atomic of each.
         self._met: dict[int, dict[int, int]] = {}
         self._reached: dict[int, int] | None = None
@@ -47,21 +50,24 @@ class AccessOrder:
         self._programs, self._made, self._met, self._reached = [], [], {}, None
 
     def begin_program(self, grid_index: tuple[int, ...]) -> None:
-        self.program = self.now + 1
+        self.program = self.met = self.now + 1
         self._programs.append(grid_index)
         self._running = len(self._programs) - 1
         self._reached = None
 
-    def note(self, code: CodeType | None, line: int) -> int:
+    def threads_meet(self) -> None:
+        self.met = self.now + 1
+
+    def note(self, code: CodeType | None, line: int, shape: tuple[int, ...]) -> int:
         """The number of a new access of the running program."""
-        self._made.append((self._running, code, line))
+        self._made.append((self._running, code, line, shape))
         self.now += 1
         return self.now
 
     def access(self, number: int) -> Access:
         """The access of this launch with this number."""
-        program, code, line = self._made[number - self.launch]
-        return Access(self._programs[program], code, line)
+        program, code, line, shape = self._made[number - self.launch]
+        return Access(self._programs[program], code, line, shape)
 
     def meet(self, atomics: Ids) -> None:
         """The running program touches elements that these atomics have touched before: it is now ordered after their

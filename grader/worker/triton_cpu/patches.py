@@ -60,6 +60,16 @@ PATCHES = (
     ),
     Patch(
         (
+            *_builder("create_barrier", "create_dot"),
+            "ReduceScanOpInterface.apply",
+            "interpreter_semantic.load",
+        ),
+        "triton_cpu/checking",
+        "a program has one thread, and on a GPU many, which wait for each other at these; a number is a block of one",
+        "no plan",
+    ),
+    Patch(
+        (
             "_get_np_dtype",
             "_validate_np_data_size",
             "TensorHandle.__post_init__",
@@ -150,6 +160,12 @@ PATCHES = (
         "triton_cpu/names",
         "a kernel's text is compiled without the variables of an enclosing function, from its last line with `def` on, and with Python's "
         "`max` and `min`; it may use any global variable, which a GPU's compiler refuses; a reduction calls its function as it stands",
+        "no plan",
+    ),
+    Patch(
+        ("FunctionRewriter._compile_and_exec",),
+        "triton_cpu/syntax",
+        "a kernel may have any part of Python, as `break`, and a GPU's compiler takes few",
         "no plan",
     ),
     Patch(

@@ -15,16 +15,17 @@ Addresses = NDArray[np.uint64]
 
 
 class LastAccess:
-    """The last access of one kind to each element of a region, by its number (see `AccessOrder`); `last` is the highest
-    number.
+    """The last access of one kind to each element of a region, by its number (see `AccessOrder`), and the lane of its
+    block that made it; `last` is the highest number.
     """
 
     def __init__(self, elements: int = 0) -> None:
         self.numbers: Ids = np.zeros(elements, np.int32)
+        self.lanes: Ids = np.zeros(elements, np.int32)
         self.last = 0
 
-    def put(self, places: NDArray[np.int64], number: int) -> None:
-        self.numbers[places] = number
+    def put(self, places: NDArray[np.int64], number: int, lanes: Ids | np.int32) -> None:
+        self.numbers[places], self.lanes[places] = number, lanes
         self.last = number
 
 
