@@ -48,7 +48,7 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
     told = f"    {line}\n" + "".join(
         f'  File "{one.file}", line {one.line}: {one.words}\n    {of}\n' for one, of in frames
     )
-    if uses.count == sum(one.absent for one in uses.findings):
+    if uses.count == uses.absent:
         return ContenderFault("failed", f"{first.file}, line {first.line}: {first.words}{more}", told)
     why = TRIED_OUT if first.tried_out else NOT_YOURS
     return ContenderFault("forbidden", f"{first.file}, line {first.line}: {first.words}{more}; {why}", told)

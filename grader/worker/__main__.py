@@ -157,6 +157,9 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
 def _set_up_torch(kind: str, device: str) -> None:
     import torch
 
+    from grader.worker import operators
+
+    operators.protect_pytorchs_operators()
     with contextlib.suppress(ImportError):  # without Triton, the student's own import raises this
         import triton.language
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 from torch._ops import OpOverload
+from torch.library import Library
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.protocol import MAX_OPERATORS, RanOperator
@@ -30,6 +31,7 @@ HOST_VALUES = ("numpy", "tolist", "__array__", "__dlpack__")
 LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton",))
 # PyTorch's operators, by their names with the overload; whatever is registered later, the student may have written.
 BUILT_IN = frozenset(torch._C._dispatch_get_all_op_names())
+NAMESPACES = frozenset({"_", *(name.partition("::")[0] for name in BUILT_IN)})
 # Where a kernel is looked for, below autograd and the modes. The last is for operators that take no tensor.
 BELOW_MODES = torch._C._dispatch_keyset_full_after(DispatchKey.Python)
 FOR_NO_TENSOR = DispatchKey.BackendSelect
@@ -95,6 +97,27 @@ def below_modes(operator: OpOverload, arguments: Sequence[Any], options: dict[st
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), FOR_NO_TENSOR.name):
         keys = keys.remove(FOR_NO_TENSOR)
     return operator.redispatch(keys, *arguments, **options)
+
+
+def protect_pytorchs_operators() -> None:
+    """Refuse kernels of the submission's for operators of PyTorch's own, which the watch takes for what they are called."""
+    make: Callable[..., None] = Library.__init__
+
+    def checked(library: Library, ns: str, *arguments: Any, **options: Any) -> None:
+        if ns in NAMESPACES and _is_students(sys._getframe(1)):
+            raise RuntimeError(f"{ns} is PyTorch's: a torch.library.Library of your own needs a namespace of its own")
+        make(library, ns, *arguments, **options)
+
+    setattr(Library, "__init__", checked)  # noqa: B010 (mypy allows no assignment)
+
+
+def _is_students(frame: Any) -> bool:
+    """Whether the student's code is on the stack, and no import between: PyTorch's own modules register operators."""
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        if place_of(frame):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager
