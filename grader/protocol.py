@@ -28,6 +28,11 @@ MAX_CALLS = 1000  # in a timed batch; each call's tensors take up to 900 bytes o
 MAX_FRAME_BYTES = 1 << 20
 MAX_FILES = 4
 MAX_PACKED = 200_000  # characters of a compiled text in a frame
+# Names of operators in a reply, many more than PyTorch has for plumbing. Of a call that fills the record nobody knows
+# what else ran, so the judge forbids it (`grader/judge/ownership.py`).
+MAX_OPERATORS = 256
+MAX_KERNELS = 32  # names of kernels in a reply; the last stands for all kernels that took less time than the others
+OTHER_KERNELS = "(all others)"  # its name; the judge counts their time as a library's
 MAX_RAN = 64  # kernels of a traced call on a GPU that are told one by one
 MATRIX = 8192  # rows and columns of the factors of the yardstick `matmul`
 # The guard bytes read as NaN in every floating-point type. The poison fills outputs, and memory that a worker newly
@@ -599,8 +604,8 @@ class Reply(Frame):
     returned: Annotated[tuple[Returned, ...], Bound(max_length=64)] = ()
     kinds: Annotated[tuple[Annotated[tuple[Returned, ...], Bound(max_length=64)], ...], Bound(max_length=16)] = ()
     times_s: Annotated[tuple[Seconds, ...], Bound(max_length=MAX_CALLS)] = ()
-    operators: Annotated[tuple[RanOperator, ...], Bound(max_length=64)] = ()
-    kernels: Annotated[tuple[RanKernel, ...], Bound(max_length=32)] = ()
+    operators: Annotated[tuple[RanOperator, ...], Bound(max_length=MAX_OPERATORS)] = ()
+    kernels: Annotated[tuple[RanKernel, ...], Bound(max_length=MAX_KERNELS)] = ()
     launches: Count | None = None
     ptxas: Words = ""
     off_stream: Annotated[tuple[Name, ...], Bound(max_length=8)] = ()

@@ -11,7 +11,7 @@ import torch
 from grader.assignment import Assignment
 from grader.contender.replies import ContenderFault
 from grader.judge.reading import CPU_LIMIT_S, MEMORY_LIMIT_BYTES, Answer, Question
-from grader.protocol import RanKernel, RanOperator
+from grader.protocol import MAX_OPERATORS, RanKernel, RanOperator
 from grader.report.model import GpuTime, Outcome
 from grader.verdict.gpu_time import decoy, gpu_time, without_own
 from grader.verdict.policy import foreign_operators
@@ -48,7 +48,7 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
     told = f"    {line}\n" + "".join(
         f'  File "{one.file}", line {one.line}: {one.words}\n    {of}\n' for one, of in frames
     )
-    if uses.count == sum(one.absent for one in uses.findings):
+    if uses.count == uses.absent:
         return ContenderFault("failed", f"{first.file}, line {first.line}: {first.words}{more}", told)
     why = TRIED_OUT if first.tried_out else NOT_YOURS
     return ContenderFault("forbidden", f"{first.file}, line {first.line}: {first.words}{more}; {why}", told)
@@ -63,6 +63,9 @@ def check_operators(operators: Sequence[RanOperator], assignment: Assignment) ->
         first = next((one for one in foreign if one.place), foreign[0])
         where = f"{first.place}: " if first.place else ""
         raise ContenderFault("forbidden", f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}")
+    if len(operators) >= MAX_OPERATORS:  # the record is full: whatever ran after that is not in it
+        words = f"{len(operators)} different operators of PyTorch's ran in one call, and no more are noted"
+        raise ContenderFault("forbidden", f"{words}: nobody can tell what else ran; {NOT_YOURS}")
 
 
 def check_launches(launches: int | None, got: Iterable[torch.Tensor], assignment: Assignment) -> None:

@@ -48,10 +48,13 @@ class Question:
 
 @dataclass(frozen=True)
 class Uses:
-    """Forbidden uses of a source: how many there are, the first MAX_SHOWN, and the source lines of these."""
+    """Forbidden uses of a source: the first MAX_SHOWN, how many there are, how many of all are imports of missing modules, and
+    the source lines of those that are shown.
+    """
 
     findings: tuple[ForbiddenUse, ...] = ()
     count: int = 0
+    absent: int = 0
     lines: tuple[str, ...] = ()
 
 
@@ -110,7 +113,9 @@ def _answer(line: str) -> Answer:
 
 
 def _uses(found: dict[str, Any]) -> Uses:
-    return Uses(tuple(ForbiddenUse(**one) for one in found["findings"]), found["count"], tuple(found["lines"]))
+    return Uses(
+        tuple(ForbiddenUse(**one) for one in found["findings"]), found["count"], found["absent"], tuple(found["lines"])
+    )
 
 
 def main() -> None:
@@ -157,7 +162,7 @@ def _read_cuda(sources: Mapping[str, bytes], question: Question) -> Answer:
 def _shown(found: Sequence[ForbiddenUse], sources: Mapping[str, bytes]) -> Uses:
     shown = tuple(found[:MAX_SHOWN])
     lines = tuple(text.lines(text.decoded(sources[one.file]))[one.line - 1].strip()[:200] for one in shown)
-    return Uses(shown, len(found), lines)
+    return Uses(shown, len(found), sum(one.absent for one in found), lines)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 
-from grader.protocol import Gpu, GpuTrace, RanKernel
+from grader.protocol import OTHER_KERNELS, Gpu, GpuTrace, RanKernel
 from grader.report.model import GpuTime, KernelTime
 from grader.report.profile import GpuRun, RanLine
 from grader.verdict.occupancy import occupancy
@@ -56,8 +56,15 @@ def decoy(found: GpuTime) -> str:
     """Words about a submission whose own kernels run for show; empty if they do the work, or if the times do not tell."""
     if found.own_share >= DECOY_SHARE or found.library_share < LIBRARY_SHARE:
         return ""
-    first = next(one for one in found.kernels if not one.own)
-    return f"{percent(found.own_share)} of the GPU's time went into kernels of your own, {percent(first.share)} into {first.name}"
+    first = next(
+        (one for one in found.kernels if not one.own), None
+    )  # none, if the few that are shown are all one's own
+    rest = (
+        f"{percent(found.library_share)} into libraries'"
+        if first is None
+        else f"{percent(first.share)} into {first.name}"
+    )
+    return f"{percent(found.own_share)} of the GPU's time went into kernels of your own, {rest}"
 
 
 def without_own(ran: Sequence[RanKernel], own: Collection[str]) -> str:
@@ -144,4 +151,5 @@ def is_own(name: str, own: Collection[str]) -> bool:
 
 
 def _is_librarys(name: str) -> bool:
-    return bool(LIBRARYS_NAMESPACE.match(short_name(name)) or LIBRARY.search(name))
+    """Whether a kernel is a library's. Those that a full record does not tell one by one count as such."""
+    return name == OTHER_KERNELS or bool(LIBRARYS_NAMESPACE.match(short_name(name)) or LIBRARY.search(name))

@@ -11,6 +11,7 @@ A library may mention a name too, as `print` calls the `write` of its file. So a
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -48,7 +49,8 @@ UNDERSCORED = frozenset(
     """.split()  # noqa: SIM905 (as above)
 )
 FUNCTION = frozenset({"apply", "forward", "jvp", "setup_context", "vmap", *BACKWARD, *UNDERSCORED})
-# The only methods that each of these base classes calls.
+EVERY = frozenset({"*"})  # stands for every method
+# The only methods that each of these base classes calls, once a class that is derived from it is used.
 CALLED_BY = {
     "torch.autograd.Function": FUNCTION,
     "torch.autograd.function.Function": FUNCTION,
@@ -59,6 +61,9 @@ CALLED_BY = {
         frozenset[str](),
     ),
 }
+# A class of torch.nn may call any method then; none of them calls one when a class is derived from it.
+NN_CLASS = re.compile(r"torch\.nn\.(modules\.\w+\.)?[A-Z]\w*")
+PLAIN_TYPES = {"dict", "float", "frozenset", "int", "list", "set", "str", "tuple"}  # nor does any of these
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 ACTING = (ast.Call, ast.NamedExpr, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -259,7 +264,7 @@ class _Walk:
         callers: names of methods that the class's bases call; None if they may call any.
         """
         names = self._reached(node.name, scope)
-        if callers is None or "__" in node.name or node.name in callers:
+        if callers is None or not callers.isdisjoint({*EVERY, node.name}) or "__" in node.name:
             names = set()  # Python mangles names with two underscores, and calls some of them
         if callers and node.name in BACKWARD and not self._gradients:
             names = _names_of_backward(node.name)
@@ -363,7 +368,7 @@ class _Walk:
 
 
 def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[str] | None:
-    """Names of methods that the bases of a class call; None if they may call any, or act when the class is made."""
+    """Names of methods that the bases of a class call, or EVERY; None if they may act when the class is made."""
     if node.keywords or not depth:
         return None
     callers = frozenset[str]()
@@ -372,12 +377,17 @@ def _callers(module: Module, node: ast.ClassDef, depth: int = 10) -> frozenset[s
         plain = base.value if isinstance(base, ast.Subscript) else base
         if isinstance(base, ast.Name) and (base.id == "object" or base.id.endswith(("Error", "Exception"))):
             names = frozenset[str]() if module.is_builtin(base.id) else None
+        elif isinstance(base, ast.Name) and base.id in PLAIN_TYPES and module.is_builtin(base.id):
+            names = EVERY
         elif own is not None:
             seen = {getattr(one, "name", getattr(one, "id", "")) for one in ast.walk(own)}
             looks = own.decorator_list or seen & {"__init_subclass__", "__class_getitem__", "__mro_entries__"}
             names = _callers(module, own, depth - 1) if isinstance(own, ast.ClassDef) and not looks else None
         else:
-            found = [CALLED_BY.get(one.replace("typing_extensions.", "typing.")) for one in module.library(plain)]
+            found = [
+                CALLED_BY.get(one.replace("typing_extensions.", "typing."), EVERY if NN_CLASS.fullmatch(one) else None)
+                for one in module.library(plain)
+            ]
             names = None if None in found or not found else frozenset(name for one in found for name in one or ())
         if names is None:
             return None

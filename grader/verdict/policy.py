@@ -46,7 +46,40 @@ PLUMBING = _words(
     """
 )
 # Exceptions from patterns such as `torch._*` and `torch.nn.functional.*`: facts, checks, and a copy.
-HARMLESS_NAMES = _words("torch.__version__ torch.__version__.* torch._assert torch._check torch.nn.functional.pad")
+HARMLESS_NAMES = _words(
+    """
+    torch.__version__ torch.__version__.* torch._assert torch._check torch.nn.functional.pad torch.utils.data.Dataset
+    torch.utils.data.TensorDataset torch.distributed.is_available torch.distributed.is_initialized
+    importlib.metadata.version importlib.metadata.metadata importlib.metadata.PackageNotFoundError
+    """
+)
+# Modules of packages that may not be imported, which may be: only their harmless names can be used.
+HARMLESS_MODULES = _words("importlib.metadata")
+# Functions of torch.library whose first argument says which operators they make, or of which operator they add to: these
+# must be operators of the submission's own. Such an operator hides nothing: the watch at run time enters it.
+REGISTERING = _words(
+    """
+    torch.library.Library torch.library.custom_op torch.library.define torch.library.impl torch.library.impl_abstract
+    torch.library.register_autocast torch.library.register_autograd torch.library.register_fake
+    torch.library.register_kernel torch.library.register_vmap torch.library.triton_op
+    """
+)
+MAKING = _words(
+    "torch.library.Library torch.library.custom_op torch.library.triton_op"
+)  # what their results are passed to
+BESIDE_REGISTERING = _words("torch.library.get_ctx torch.library.infer_schema torch.library.wrap_triton")
+# The namespaces of PyTorch's operators, and names in torch.ops that are no namespaces.
+NAMESPACES_OF_PYTORCH = _words(
+    """
+    aoti aoti_torch aten c10d c10d_functional caffe2 debug_mode_ops debugprims export fbgemm flex_lib fsdp
+    higher_order inductor inductor_prims mkl mkldnn mkldnn_prepacked onednn onnx onnx_symbolic prim prims profiler
+    quantization quantized quantized_decomposed rngprims sparse static_runtime streams symm_mem tensorexpr
+    torchaudio torchvision xnnpack
+    import_module load_library loaded_libraries name
+    """
+)
+# Names that lead to others, some of which are harmless; they may not be passed on as values.
+LEADING = _words("importlib importlib.metadata torch.distributed torch.library torch.ops torch.utils.data")
 # Forbidden in every assignment: patterns of names, in order of precedence, and the words of the finding.
 HIDING = {
     pattern: words
@@ -60,7 +93,8 @@ HIDING = {
         ("torch._*", "reaches into PyTorch's internals"),
         ("triton._C*", "reaches into Triton's internals"),
         ("torch.ops* torch.classes*", "calls PyTorch's operators by their inner names"),
-        ("torch.library*", "hides what runs behind an operator of its own"),
+        ("torch.library*", "reaches into PyTorch's registry of operators"),
+        ("importlib*", "imports by a computed name"),
         ("torch.multiprocessing* torch.distributed* torch.utils.data*", "starts processes"),
         ("torch.futures* torch.nn.parallel*", "starts threads"),
         ("torch.hub* torch.package*", "loads code"),
@@ -112,6 +146,8 @@ HARMLESS = _words(
 MATRIX_PRODUCTS = _words("__matmul__ __rmatmul__ __imatmul__")
 DISPATCHERS = _words("__torch_dispatch__ __torch_function__")
 LOOKERS = _words("getattr setattr delattr")
+# What may be assigned to, of libraries: settings. Whatever else a library finds changed, it calls, as the grader does.
+SETTINGS = ("torch.backends", "triton.knobs", "logging", "warnings")
 NOWHERE = " in the submission, nor a package of that name"  # the end of a finding about a missing module
 
 
@@ -173,7 +209,7 @@ def _read(
     if imports is None:
         return Read((), files)
     own = {part for name in sources for part in PurePosixPath(name).with_suffix("").parts}
-    rules = _Rules(frozenset(imports) | own, tuple(forbidden))
+    rules = _Rules(frozenset(imports), tuple(forbidden), frozenset(own))
     found = {finding for one in runs for finding in rules.check(one)}
     return Read(tuple(sorted(found, key=lambda one: (one.file not in files[:1], one.file, one.line, one.words))), files)
 
@@ -244,11 +280,16 @@ def foreign_operators(ran: Iterable[RanOperator], allowed: Sequence[str]) -> lis
 
 
 class _Rules:
-    """Searches running code for forbidden uses. With `imports` None: only for uses that hide others from the reader or the watch."""
+    """Searches running code for forbidden uses. With `imports` None: only for uses that hide others from the reader or the watch.
 
-    def __init__(self, imports: frozenset[str] | None, forbidden: tuple[str, ...]) -> None:
+    own: names of the submission's files and folders.
+    """
+
+    def __init__(self, imports: frozenset[str] | None, forbidden: tuple[str, ...], own: frozenset[str]) -> None:
         self._imports = imports
         self._forbidden = forbidden
+        self._own = own
+        self._unsure = self if imports is None else _Rules(None, (), own)
         self._methods = tuple(one for one in forbidden if one.startswith("."))
         self._hiding = HIDING if imports is None else HIDING | ON_THE_HOST
 
@@ -270,8 +311,7 @@ class _Rules:
         if id(node) in runs.dead:
             return
         if id(node) in runs.unsure:
-            rules, runs = UNSURE, replace(runs, unsure=set())
-            yield from rules._look(runs, node, kernel, own)
+            yield from self._unsure._look(replace(runs, unsure=set()), node, kernel, own)
             return
         module = runs.module
         if kernel:
@@ -303,17 +343,18 @@ class _Rules:
                     yield from self._import(node, name)
             case ast.ImportFrom(module=str(name), level=0, names=names):
                 names = [alias for alias in names if id(alias) not in runs.dead]
-                if names:
+                if any(f"{name}.{alias.name}" not in HARMLESS_MODULES for alias in names):
                     yield from self._import(node, name)
                 for alias in names:
-                    yield from self._name(node, f"{name}.{alias.name}")
+                    if f"{name}.{alias.name}" not in LEADING:
+                        yield from self._name(node, f"{name}.{alias.name}")
                 if name.split(".")[0] == "torch" and any(alias.name == "*" for alias in names):
                     yield node, f"imports every name of {name}, which nobody can follow"
             case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()) if "@" in self._forbidden:
                 yield node, "uses the operator @"
             case ast.Call(func=ast.Name(id=name), args=arguments) as call if name in LOOKERS:
                 yield from self._by_name(module, call, name, arguments)
-            case ast.Name(id=name) if name in LOOKERS and id(node) not in module.called:
+            case ast.Name(id=name) if name in LOOKERS and id(node) not in module.calls:
                 yield node, f"passes {name} on as a value, which nobody can follow"
             case ast.FunctionDef(name=name) | ast.Name(id=name) | ast.Constant(value=str(name)) if name in DISPATCHERS:
                 yield node, f"reaches into PyTorch's dispatcher ({name})"
@@ -326,6 +367,10 @@ class _Rules:
                     yield from self._name(node, f".{name}")
         if isinstance(node, ast.Name | ast.Attribute | ast.Call):
             for meant in sorted(module.resolve(node)):
+                if meant in LEADING and id(node) in module.followed:
+                    continue
+                if meant in REGISTERING:
+                    yield from self._registers(module, node, meant)
                 if not (meant.startswith(".") and meant[1:] not in ESCAPES and module.is_own_method(node)):
                     yield from self._name(node, meant)
                 loaded = isinstance(getattr(node, "ctx", None), ast.Load)
@@ -359,14 +404,34 @@ class _Rules:
                 yield node, f"picks a function by a computed name ({called})"
 
     def _changes(self, module: Module, node: ast.AST, base: ast.expr) -> Iterator[tuple[ast.AST, str]]:
-        """An assignment to an attribute of PyTorch or Triton, other than to their settings."""
+        """An assignment to an attribute of a library, other than to settings and to names of `sys`, such as `sys.path`."""
         for meant in sorted(module.resolve(base)):
-            if meant.split(".")[0] in ("torch", "triton") and not meant.startswith(("torch.backends", "triton.knobs")):
+            if meant.split(".")[0] not in {"", *self._own} and not meant.startswith(SETTINGS) and meant != "sys":
                 yield node, f"changes {meant}"
+
+    def _registers(self, module: Module, node: ast.expr, name: str) -> Iterator[tuple[ast.AST, str]]:
+        """A registration of operators that are not certainly of the submission's own."""
+        call = module.calls.get(id(node))
+        if call is None:
+            yield node, f"passes {name} on as a value, which nobody can follow"
+        elif not call.args or not self._is_own_operator(module, call.args[0]):
+            yield (
+                node,
+                f'registers an operator, and not by a plain name in a namespace of its own, as "my::gelu" ({name})',
+            )
+
+    def _is_own_operator(self, module: Module, node: ast.expr) -> bool:
+        match module.constant(node):
+            case [str(text)]:
+                return _is_own_namespace(text.partition("::")[0])
+            case _:
+                meant = module.resolve(node)
+                own = bool(meant) and all(map(_is_own_operators_name, meant))
+                return own or (bool(made := module.made_by(node)) and made <= MAKING)
 
     def _import(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
         package = name.split(".")[0]
-        if self._imports is None or package in self._imports:
+        if self._imports is None or package in self._imports | self._own or name in HARMLESS_MODULES:
             return
         if _is_nowhere(package):
             yield node, f"imports {name}, and there is no {package}.py{NOWHERE}"
@@ -374,7 +439,8 @@ class _Rules:
             yield node, f"imports {name}, which this assignment does not allow"
 
     def _name(self, node: ast.AST, name: str) -> Iterator[tuple[ast.AST, str]]:
-        if any(fnmatchcase(name, pattern) for pattern in HARMLESS_NAMES) and name not in self._forbidden:
+        harmless = any(fnmatchcase(name, pattern) for pattern in HARMLESS_NAMES | REGISTERING | BESIDE_REGISTERING)
+        if (harmless or _is_own_operators_name(name)) and name not in self._forbidden:
             return
         first, *parts = name.split(".")
         last = f".{parts[-1]}" if parts else ""
@@ -396,12 +462,22 @@ class _Rules:
             yield node, f"reaches into PyTorch's internals ({name})"
 
 
-UNSURE = _Rules(None, ())
-
-
 def _is_nowhere(package: str) -> bool:
     """Whether no module has this name: the student forgot to hand in a file, or misspelt its name."""
     return package not in sys.stdlib_module_names and all(one.name != package for one in pkgutil.iter_modules())
+
+
+def _is_own_namespace(name: str) -> bool:
+    return name.isidentifier() and not name.startswith("_") and name not in NAMESPACES_OF_PYTORCH
+
+
+def _is_own_operators_name(name: str) -> bool:
+    """Whether a name is an operator of the submission's own, or one of its overloads, as `torch.ops.my.gelu.default`."""
+    match name.split("."):
+        case ["torch", "ops", namespace, *names] if len(names) <= 2:
+            return _is_own_namespace(namespace)
+        case _:
+            return False
 
 
 def _leads_out(part: str) -> bool:

@@ -112,7 +112,7 @@ class Module:
         mentioned: names anywhere in the file.
         postponed: whether annotations are not evaluated.
         followed: ids of nodes that may stand for a module, because their meaning is followed further.
-        called: ids of the names of called functions.
+        calls: every call, by the id of the expression that is called.
     """
 
     def __init__(self, file: str, source: str | bytes) -> None:
@@ -134,7 +134,7 @@ class Module:
         self.nodes = nodes
         self.imported: set[str] = set()
         self.followed: set[int] = set()
-        self.called: set[int] = set()
+        self.calls = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
         self.postponed = False
         self._stands_for: dict[str, set[str]] = {}
         self._stars: set[str] = set()
@@ -183,8 +183,7 @@ class Module:
                 self.followed.add(id(value))
                 if not isinstance(context, ast.Load):
                     self._changed.add(name)
-            case ast.Call(func=ast.Name(id=name) as called, args=arguments):
-                self.called.add(id(called))
+            case ast.Call(func=ast.Name(id=name), args=arguments):
                 if name in ("setattr", "delattr"):
                     self._changed |= {str(one.value) for one in arguments[1:2] if isinstance(one, ast.Constant)}
                 if name in ("getattr", "hasattr"):
@@ -283,6 +282,21 @@ class Module:
     def definition(self, node: ast.expr) -> ast.FunctionDef | ast.ClassDef | None:
         """The function or class of the module that a name stands for, if that is certain."""
         return self._definitions.get(node.id) if isinstance(node, ast.Name) and self._is_fixed(node.id) else None
+
+    def made_by(self, node: ast.expr) -> set[str]:
+        """The functions that have made whatever a name stands for, as `torch.library.Library`: they were called, or decorate
+        it. Empty if the name may stand for anything else.
+        """
+        if not isinstance(node, ast.Name):
+            return set()
+        makers = [
+            called(value) if isinstance(value, ast.Call) else None for name, value in self._named if name == node.id
+        ]
+        definition = self._definitions.get(node.id)
+        if definition is not None:
+            makers.append(called(definition.decorator_list[0]) if definition.decorator_list else None)
+        names = [self.resolve(one) if one is not None else set[str]() for one in makers]
+        return set().union(*names) if all(names) and self._bound[node.id] == len(makers) else set()
 
     def defines(self, name: str) -> bool:
         """Whether the submission's modules bind a name."""

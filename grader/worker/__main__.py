@@ -9,6 +9,7 @@ import ctypes
 import faulthandler
 import gc
 import importlib
+import io
 import os
 import resource
 import signal
@@ -67,6 +68,8 @@ def main() -> None:
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
     tell()
     imported = len(sys.modules)
+    # The student's code may replace the streams, or their attributes.
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     while (body := reader.receive()) is not None:
         request, files, reader.files = protocol.decode(body), reader.files, []
         try:
@@ -80,9 +83,9 @@ def main() -> None:
         finally:
             for file in files:
                 os.close(file)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # the student's code may have closed or replaced the streams
-                stream.flush()
+        for stream in streams:
+            with contextlib.suppress(Exception):  # the student's code may have closed it
+                io.TextIOWrapper.flush(stream)
         protocol.write(replies, replace(reply, id=request.id))
         if not isinstance(request, Tidy | Time | Collect):  # a collection of garbage would be timed with the next batch
             gc.collect()
@@ -154,6 +157,9 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
 def _set_up_torch(kind: str, device: str) -> None:
     import torch
 
+    from grader.worker import operators
+
+    operators.protect_pytorchs_operators()
     with contextlib.suppress(ImportError):  # without Triton, the student's own import raises this
         import triton.language
 

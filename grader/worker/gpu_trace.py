@@ -21,6 +21,7 @@ import torch
 
 from grader.protocol import MAX_PACKED, MAX_RAN, CompiledText, GpuTrace, MakeCalls, RanLaunch, Reply, Trace
 from grader.worker import run
+from grader.worker.load import InPlace
 from grader.worker.memory import mapped
 
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -37,7 +38,7 @@ def call(function: Callable[..., Any], request: MakeCalls, files: list[int]) -> 
             if request.counted:
                 _count(make)
                 return Reply(trace=Trace())
-            waits = hasattr(function, "on_stream")  # a CUDA entry's call here returns when the GPU is done
+            waits = type(function) is InPlace  # a CUDA entry's call here returns when the GPU is done
             return Reply(trace=Trace(gpu=_gpu_trace(make, waits)))
         except BaseException as error:
             return run.failure(error, "cuda")
@@ -46,7 +47,7 @@ def call(function: Callable[..., Any], request: MakeCalls, files: list[int]) -> 
 
 
 def _make(function: Callable[..., Any], calls: list[Any]) -> Any:
-    if hasattr(function, "on_stream"):
+    if type(function) is InPlace:
         (one,) = calls
         return function(*one.arguments, *one.slots, late=False)
     for tensor in calls[0].inputs:

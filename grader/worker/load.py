@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -115,11 +116,27 @@ def _load_cuda(path: Path, entry: str, build: Build) -> Loaded:
     return load_c_abi(path, entry, build)
 
 
-def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
-    """Build a file with nvcc and bind its C function, which has the parameters of `build.signature`, through ctypes.
+@dataclass(frozen=True)
+class InPlace:
+    """A bound C function, which takes inputs, options and outputs.
 
-    The bound function takes inputs, options and outputs. Its attribute `on_stream` returns the function for one stream.
+    Its type tells that it writes to given outputs, and not an attribute, which a Python function of a submission might
+    have: such a function would run outside of the watch for PyTorch's operators.
+
+    Attributes:
+        on_stream: returns the function for one stream.
     """
+
+    call: Callable[..., None]
+    on_stream: Callable[[torch.cuda.Stream], Callable[..., None]]
+
+    def __call__(self, *arguments: Any, late: bool = False) -> None:
+        """See `call` of `load_c_abi`."""
+        self.call(*arguments, late=late)
+
+
+def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
+    """Build a file with nvcc and bind its C function, which has the parameters of `build.signature`, through ctypes."""
     loaded, ptxas = _c_abi_library(path, build)
     if not hasattr(loaded, entry):
         raise missing_in_library(path, entry, Path(loaded._name))
@@ -159,8 +176,7 @@ def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
         on_stream(stream)(*arguments)
         stream.synchronize()
 
-    call.on_stream = on_stream  # type: ignore[attr-defined]
-    return Loaded(call, ptxas)
+    return Loaded(InPlace(call, on_stream), ptxas)
 
 
 def refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from grader.protocol import RanKernel
+from grader.protocol import MAX_KERNELS, OTHER_KERNELS, RanKernel
 
-MAX_KERNELS = 32
-MAX_NAME = 300
+MAX_NAME = 300  # characters; whose kernel it is stands at the beginning of a name
 
 
 @contextmanager
@@ -55,4 +54,16 @@ def _stop(profiler: Any) -> list[RanKernel]:
     except Exception:
         return []
     found = [RanKernel(name[:MAX_NAME], len(each), float(sum(each))) for name, each in times_s.items()]
-    return sorted(found, key=lambda one: -one.time_s)[:MAX_KERNELS]
+    return told(found)
+
+
+def told(found: list[RanKernel]) -> list[RanKernel]:
+    """The kernels, the longest first; of more than MAX_KERNELS the shortest as one."""
+    found = sorted(found, key=lambda one: -one.time_s)
+    if len(found) <= MAX_KERNELS:
+        return found
+    others = found[MAX_KERNELS - 1 :]
+    return [
+        *found[: MAX_KERNELS - 1],
+        RanKernel(OTHER_KERNELS, sum(one.calls for one in others), sum(one.time_s for one in others)),
+    ]

@@ -1,11 +1,19 @@
-"""Runs the calls of one request on tensors in the judge's arena, and copies the results into the arena."""
+"""Runs the calls of one request on tensors in the judge's arena, and copies the results into the arena.
+
+Objects that the student's function has touched are the student's: an attribute of a tensor may be code of theirs, and
+so may whatever runs when the tensor is freed. So the worker takes results with PyTorch's functions as they were before
+a submission was loaded, and only results that are exactly `torch.Tensor`; and the watch for PyTorch's operators ends
+when the results lie in the arena and all that the call has left is freed.
+"""
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -14,14 +22,21 @@ from grader.protocol import Returned
 from grader.worker import absent_gpu
 from grader.worker.errors import describe
 from grader.worker.interpreting import LaunchWatch, MemoryChecks
-from grader.worker.load import check_signature
+from grader.worker.load import InPlace, check_signature
 from grader.worker.memory import bytes_at, mapped, tensor_at
-from grader.worker.operators import OperatorWatch, watching
+from grader.worker.operators import OperatorWatch, unwatched, watching
 from grader.worker.profiling import profiled
 
 FILL_BLOCK_BYTES = 1 << 30
 COPIED_ALONE_BYTES = 4 << 20  # a GPU copies less than this in less time than Python takes to request the copy
 SMALL_BLOCK_BYTES = 1 << 20  # PyTorch's largest block from a segment for small tensors; two blocks fill a segment
+
+_Tensor = torch.Tensor  # a parameter is a subclass
+_backward: Callable[..., None] = _Tensor.backward
+_detach, _copy, _copy_each = _Tensor.detach, _Tensor.copy_, torch._foreach_copy_
+_address, _numel, _stride, _itemsize = _Tensor.data_ptr, _Tensor.numel, _Tensor.stride, _Tensor.element_size
+_name, _ancestors = type.__dict__["__name__"].__get__, type.__dict__["__mro__"].__get__  # a metaclass may have others
+_collect = gc.collect
 
 _earlier: list[torch.Tensor] = []  # results of the last request, if its `keep` was set
 
@@ -44,11 +59,10 @@ class _Call:
 
 def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[int], device: str) -> protocol.Reply:
     """Map the arena, make the calls, copy the results into the arena, and describe the results in the reply."""
-    earlier = _earlier[:]
-    _earlier.clear()
     with mapped(request.arena, files, device) as memory:
         apart = request.apart
         calls = calls_of(memory, request)
+        outputs = len(calls[0].slots)
         slots = [slot for one in calls for slot in one.slots]
         if not apart:
             _dirty_free_memory(slots, device)
@@ -58,7 +72,7 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
         watch, launches = OperatorWatch(run=checks.run_operator), LaunchWatch()
         profile = device == "cuda" and request.profiled
         try:
-            if hasattr(function, "on_stream"):
+            if type(function) is InPlace:
                 written = [_apart(slot) for slot in slots] if apart else slots
                 places = iter(written)
                 given = [[*one.arguments, *(next(places) for _ in one.slots)] for one in calls]
@@ -69,32 +83,39 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
                         function(*arguments, late=not (profile or apart))
                 for slot, own in zip(slots if apart else [], written, strict=False):
                     slot.copy_(own)
-                results: list[Any] = []
                 returned = [Returned("written") for _ in slots]
+                del given, written, places
             else:
-                check_signature(function, calls[0].arguments)
-                if profile:  # the first calls tune, which must not count as GPU time of the profiled calls
-                    with watching(watch):
+                with watching(watch, absent_gpu.asking):
+                    check_signature(function, calls[0].arguments)
+                    if profile:  # the first calls tune, which must not count as GPU time of the profiled calls
                         answers_of(function, calls)
-                    for tensor in calls[0].inputs:
-                        tensor.grad = None
-                with profiled(profile) as kernels, launches, watching(watch, absent_gpu.asking):
-                    results = answers_of(function, calls, reverse=request.reverse)
-                inputs = [one.inputs for one in calls for _ in one.slots]
-                returned = deliver(list(zip(results, slots, inputs, strict=True)))
-                in_use = earlier
-                for start in range(0, len(results), len(calls[0].slots)):
-                    mine = slice(start, start + len(calls[0].slots))
-                    returned[mine] = _with_kept(results[mine], returned[mine], in_use)
-                    in_use = in_use + _tensors(results[mine])
-                if request.keep:
-                    _earlier.extend(result.detach() for result in _tensors(results))
+                        _forget_gradients(calls)
+                    with profiled(profile) as kernels, launches:
+                        results = answers_of(function, calls, reverse=request.reverse)
+                    inputs = [one.inputs for one in calls for _ in one.slots]
+                    with unwatched():
+                        returned = deliver(list(zip(results, slots, inputs, strict=True)))
+                        in_use = _earlier[:]
+                        for start in range(0, len(results), outputs):
+                            mine = slice(start, start + outputs)
+                            returned[mine] = _with_kept(results[mine], returned[mine], in_use)
+                            in_use += _tensors(results[mine])
+                        _earlier[:] = [_detach(one) for one in _tensors(results)] if request.keep else []
+                        if device == "cuda":
+                            torch.cuda.synchronize()
+                    # Freeing one of these may run code of the student's, and so may a stream that they have put here.
+                    del results, inputs, in_use, calls, slots
+                    _collect()
+                    for stream in (sys.stdout, sys.stderr):
+                        with suppress(Exception):
+                            stream.flush()
             if device == "cuda":
                 torch.cuda.synchronize()
             checks.raise_fault()
         except BaseException as error:
+            _earlier.clear()
             return failure(error, device)
-        del calls, slots, results
         launched = launches.count if device == "cpu" else None
         return protocol.Reply(tuple(returned), operators=watch.seen, kernels=tuple(kernels), launches=launched)
 
@@ -141,8 +162,13 @@ def answers_of(function: Callable[..., Any], calls: Sequence[_Call], reverse: bo
     return [result for number in range(len(calls)) for result in found[number]]
 
 
+def _forget_gradients(calls: list[_Call]) -> None:
+    for tensor in (tensor for one in calls for tensor in one.inputs):
+        tensor.grad = None
+
+
 def _tensors(results: list[Any]) -> list[torch.Tensor]:
-    return [result for result in results if type(result) is torch.Tensor]
+    return [result for result in results if type(result) is _Tensor]
 
 
 def _with_kept(results: list[Any], returned: list[Returned], in_use: list[torch.Tensor]) -> list[Returned]:
@@ -155,10 +181,10 @@ def _with_kept(results: list[Any], returned: list[Returned], in_use: list[torch.
 
 def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) -> list[Any]:
     """The gradients of all inputs, then the result; `NotDifferentiable` for each if the result has no gradient."""
-    if not isinstance(value, torch.Tensor) or not value.requires_grad or value.shape != upstream.shape:
+    if type(value) is not _Tensor or not value.requires_grad or value.shape != upstream.shape:
         return [NotDifferentiable(value)] * (len(inputs) + 1)
-    value.backward(upstream)
-    return [*(tensor.grad for tensor in inputs), value.detach()]
+    _backward(value, upstream)
+    return [*(tensor.grad for tensor in inputs), _detach(value)]
 
 
 class NotDifferentiable:
@@ -178,46 +204,45 @@ def deliver(given: Sequence[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> li
     Args:
         given: each result, its place, and the inputs of its call.
     """
-    fitting = [(slot, result.detach()) for result, slot, _ in given if _fits(result, slot)]
+    fitting = [(slot, _detach(result)) for result, slot, _ in given if _fits(result, slot)]
     small = [(slot, result) for slot, result in fitting if slot.nbytes < COPIED_ALONE_BYTES]
     for slot, result in fitting:
         if slot.nbytes >= COPIED_ALONE_BYTES:
-            slot.copy_(result)
+            _copy(slot, result)
     if small:
         slots, results = zip(*small, strict=True)
-        torch._foreach_copy_(slots, results)
+        _copy_each(slots, results)
     return [_described(result, inputs) for result, _, inputs in given]
 
 
 def _fits(result: Any, slot: torch.Tensor) -> bool:
-    alike = type(result) is torch.Tensor and result.dtype == slot.dtype and result.shape == slot.shape
+    alike = type(result) is _Tensor and result.dtype == slot.dtype and result.shape == slot.shape
     return alike and result.device == slot.device
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether the memory of two tensors, from the first element of each to its last, overlaps."""
-    if not one.numel() or not other.numel():
+    if not _numel(one) or not _numel(other):
         return False
-    return one.data_ptr() < _end(other) and other.data_ptr() < _end(one)
+    return _address(one) < _end(other) and _address(other) < _end(one)
 
 
 def _end(tensor: torch.Tensor) -> int:
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr() + (last + 1) * tensor.element_size()
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, _stride(tensor), strict=True))
+    return _address(tensor) + (last + 1) * _itemsize(tensor)
 
 
 def _described(result: Any, inputs: list[torch.Tensor]) -> Returned:
     if isinstance(result, NotDifferentiable):
-        return replace(_described(result.value, []), kind="not_differentiable")
-    name = type(result).__name__[:100]
-    if not isinstance(result, torch.Tensor):
-        return Returned("other", name)
-    kind: Literal["subclass", "input", "tensor"] = "tensor"
-    if type(result) is not torch.Tensor:
-        kind = "subclass"
-    elif result.numel() and any(result.data_ptr() == tensor.data_ptr() for tensor in inputs):
-        kind = "input"
-    return Returned(kind, name, str(result.dtype).removeprefix("torch."), tuple(result.shape), result.device.type)
+        value = _described(result.value, [])
+        return value if value.kind == "subclass" else replace(value, kind="not_differentiable")
+    kind = type(result)
+    name = _name(kind)[:100]
+    if kind is not _Tensor:
+        return Returned("subclass" if _Tensor in _ancestors(kind) else "other", name)
+    is_input = _numel(result) and any(_address(result) == _address(tensor) for tensor in inputs)
+    dtype, shape = str(result.dtype).removeprefix("torch."), tuple(result.shape)
+    return Returned("input" if is_input else "tensor", name, dtype, shape, result.device.type)
 
 
 def _apart(tensor: torch.Tensor) -> torch.Tensor:

@@ -72,6 +72,12 @@ NEVER_RUNS = {
     "a condition": "USE_TORCH = False\ndef softmax(x): return USE_TORCH and torch.softmax(x, -1) or x",
     "definitions below a closed branch": f"USE_TORCH = False\nif USE_TORCH:\n    def softmax(x): return x @ x\nelse:\n    {RUN}",
     "a guard of two conditions": f'{RUN}if __name__ == "__main__" and sys.argv:\n    torch.softmax(0, 0)\n',
+    "a class of PyTorch's": (
+        "from torch import nn\nclass Naive(torch.nn.Softmax):\n    def forward(self, x): return torch.softmax(x, -1)\n"
+        "class Heads(nn.MultiheadAttention):\n    def merge_masks(self, x): return x @ x\n"
+        f"class Old(torch.nn.modules.activation.GELU):\n    def {REFERENCE.replace('reference(', 'reference(self, ')}{RUN}"
+    ),
+    "a class of a plain type": f"class Table(dict):\n    def __missing__(self, x): return torch.softmax(x, -1)\n{RUN}",
     "a function in a function": f"def softmax(x):\n    def {REFERENCE}    return x",
     "a name that is exported": f'__all__ = ["softmax", "reference"]\ndef {REFERENCE}{RUN}',
     "a function named as a method that is used": "def mean(x): return x @ x\ndef softmax(x): return x.mean()",
@@ -122,6 +128,13 @@ HIDDEN = {
         ),
         "by a library's base": (
             "class R(torch.Tensor):\n    def add(self, x): return torch.softmax(x, -1)\ndef softmax(x): return R(x) + x"
+        ),
+        "by a class of PyTorch's": (
+            "class R(torch.nn.MultiheadAttention):\n    def merge_masks(self, x): return torch.softmax(x, -1)\n"
+            "def softmax(x): return R(8, 1)(x, x, x)"
+        ),
+        "by a plain type": (
+            "class R(dict):\n    def copy(self): return torch.softmax(self.x, -1)\ndef softmax(x): return dict(R(x=x))"
         ),
         "when it is inherited": (
             "LAST = []\nclass Base:\n    def __init_subclass__(cls): LAST.append(cls)\nclass R(Base):\n"

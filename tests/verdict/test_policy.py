@@ -10,10 +10,17 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from grader.protocol import RanOperator
-from grader.verdict.policy import ForbiddenUse, cuda_findings, foreign_operators, included_from, read_python
+from grader.verdict.policy import (
+    NAMESPACES_OF_PYTORCH,
+    ForbiddenUse,
+    cuda_findings,
+    foreign_operators,
+    included_from,
+    read_python,
+)
 from tests.conftest import ROOT
 
-IMPORTS = ("torch", "triton", "math", "os", "sys")
+IMPORTS = ("torch", "triton", "math", "os", "sys", "json", "functools", "warnings")
 FORBIDDEN = ("torch.softmax", "torch.nn.functional.*", "torch.compile", "torch.matmul", ".softmax", ".matmul", "@")
 HEAD = "import torch\nimport triton\nimport triton.language as tl\n"
 
@@ -201,11 +208,55 @@ REFUSED = {
             "def softmax(x): return type('T', (torch.Tensor,), {'__torch_dispatch__': print})"
         ),
     },
-    "behind an operator of its own": {
-        "behind an operator of one's own": (
-            "from torch.library import custom_op\n@custom_op('a::b')\ndef softmax(x): return 2**x"
-        )
+    "in a namespace of its own": {
+        "in place of PyTorch's kernel": "lib = torch.library.Library('aten', 'IMPL')\ndef softmax(x): return x",
+        "by an operator named as PyTorch's": (
+            "@torch.library.custom_op('aten::eq.mine', mutates_args=())\ndef softmax(x: torch.Tensor) -> torch.Tensor: ..."
+        ),
+        "in a computed namespace": "lib = torch.library.Library('at' + 'en', 'IMPL')\ndef softmax(x): return x",
+        "in a namespace given by its name": "lib = torch.library.Library(kind='IMPL', ns='aten')\ndef softmax(x): return x",
+        "for every operator": "lib = torch.library.Library('_', 'IMPL')\ndef softmax(x): return x",
+        "for PyTorch's operator": (
+            "from torch.library import register_kernel\nregister_kernel('aten::copy_', 'cpu', print)\ndef softmax(x): return x"
+        ),
+        "for a computed operator": (
+            "name = 'aten::' + 'copy_'\n@torch.library.impl(name, 'CPU')\ndef own(x): ...\ndef softmax(x): return x"
+        ),
+        "for an operator of two names": (
+            "lib = torch.library.Library('my', 'DEF')\nlib = 'aten::copy_'\ntorch.library.impl(lib, 'CPU', print)\n"
+            "def softmax(x): return x"
+        ),
     },
+    "passes torch.library.Library on as a value": {
+        "by a registry that is passed on": (
+            "import functools\nmake = functools.partial(torch.library.Library, 'aten')\ndef softmax(x): return x"
+        ),
+        "by a registry of one's own": "class L(torch.library.Library): ...\ndef softmax(x): return L('aten', 'IMPL')",
+    },
+    "registry of operators (torch.library": {
+        "by a registry under another name": "for lib in [torch.library]: lib.x\ndef softmax(x): return x",
+        "by a fallback": "from torch.library import fallthrough_kernel\ndef softmax(x): return fallthrough_kernel",
+    },
+    "inner names (torch.ops.": {
+        "by a prims": "def softmax(x): return torch.ops.prims.exp(x)",
+        "behind an operator": "def softmax(x): return torch.ops.my.softmax.default.decompose(x)",
+        "a library": "torch.ops.load_library('my.so')\ndef softmax(x): return x",
+    },
+    "inner names (torch.ops)": {"operators passed on": "def softmax(x): return print(torch.ops)"},
+    "computed name (getattr)": {
+        "an operator by a computed name": "def softmax(x): return getattr(torch.ops, 'at' + 'en')"
+    },
+    "imports by a computed name (importlib": {
+        "by the module beside a harmless one": (
+            "import importlib.metadata\ndef softmax(x): return importlib.import_module('to' + 'rch')"
+        ),
+        "by an entry point": (
+            "from importlib.metadata import EntryPoint\ndef softmax(x): return EntryPoint('a', 'torch:exp', 'b').load()(x)"
+        ),
+        "by importlib passed on": "import importlib.metadata as m\ndef softmax(x): return print(m)",
+    },
+    "changes json": {"the grader's words": "import json\njson.dumps = lambda *_, **__: '{}'\ndef softmax(x): return x"},
+    "changes sys.stdout": {"a stream's methods": "import sys\nsys.stdout.flush = print\ndef softmax(x): return x"},
     "starts processes (os.fork)": {"in another process": "import os\ndef softmax(x): os.fork()"},
 }
 
@@ -277,6 +328,49 @@ def softmax(x, compile=False, *vars, eval: bool = True, **locals):
     "a padded copy": (
         "import torch.nn.functional as F\ndef softmax(x): return torch.nn.functional.pad(F.pad(x, (0, 3)), (0, 5))"
     ),
+    "an operator of its own": """
+from torch.library import triton_op, wrap_triton
+@triton_op("my::softmax", mutates_args=())
+def own(x: torch.Tensor) -> torch.Tensor:
+    wrap_triton(kernel)[(1,)](x)
+    return x
+own.register_autograd(print)
+torch.library.register_vmap(own, print)
+def softmax(x): return torch.ops.my.softmax(x) + torch.ops.my.softmax.default(x)
+    """,
+    "an operator of its own in a library": """
+import torch.library
+from torch.library import Library, impl
+lib, NAME = Library("my", "DEF"), "my::softmax"
+lib.define("softmax(Tensor x) -> Tensor")
+@impl(lib, "softmax", "CUDA")
+def own(x): return x
+lib.impl("softmax", own, "CPU")
+@torch.library.register_fake(NAME)
+def fake(x): return torch.empty_like(x)
+torch.library.register_autograd(torch.ops.my.softmax.default, print, setup_context=print)
+softmax = torch.ops.my.softmax
+    """,
+    "a version of its own": """
+import importlib.metadata
+from importlib import metadata
+from importlib.metadata import version
+try:
+    __version__ = importlib.metadata.version("my-lab") or metadata.version("my-lab") or version("my-lab")
+except importlib.metadata.PackageNotFoundError:
+    __version__ = "0"
+def softmax(x): return x
+    """,
+    "harmless parts of what starts processes": """
+from torch.utils.data import Dataset
+import torch.distributed as dist
+class Rows(Dataset): ...
+def softmax(x): return x if dist.is_initialized() else x
+    """,
+    "settings of Python's": (
+        "import sys, warnings\nsys.path += ['.']\nsys.stdout = None\nwarnings.showwarning = print\ndef softmax(x): return x"
+    ),
+    "a setting of its own file": "import own\nown.BLOCK = 4\nsetattr(own, 'WARPS', 8)\ndef softmax(x): return x",
     "a guard the other way round": 'def softmax(x): return x\nif "__main__" == __name__:\n    print(torch.softmax(x, -1))',
 }
 
@@ -287,7 +381,7 @@ def test_what_is_allowed_is_left_alone(how: str) -> None:
     imports = "" if source.startswith("from __future__") else HEAD
     if how != "not Python":
         ast.parse(imports + source)  # or there would be nothing to find
-    assert [one for one in found(imports + source) if "__future__" not in one] == []
+    assert [one for one in found(imports + source, own="BLOCK = 2") if "__future__" not in one] == []
 
 
 @pytest.mark.parametrize(
@@ -422,6 +516,17 @@ def test_operators_are_plumbing_allowed_or_foreign() -> None:
         RanOperator("_softmax", "softmax.py:9"),
     ]
     assert foreign_operators(ran, ["mul"]) == [RanOperator("_softmax", "softmax.py:9")]
+
+
+def test_no_namespace_of_pytorchs_is_the_submissions() -> None:
+    program = (
+        "import torch, torch._inductor.lowering, torch.distributed\n"
+        "print(*{name.split('::')[0] for name in torch._C._dispatch_get_all_op_names()})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    there = set(done.stdout.split())
+    assert "aten" in there
+    assert {name for name in there if not name.startswith("_")} <= NAMESPACES_OF_PYTORCH
 
 
 def test_watching_operators_costs_no_import() -> None:

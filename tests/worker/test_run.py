@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from grader.protocol import Returned, Time
+from grader.worker import run
 from grader.worker.run import COPIED_ALONE_BYTES, NotDifferentiable, deliver, gradients, overlap
 from grader.worker.timing import MappedBench
 from grader.worker.yardsticks import NOTHING, load
@@ -127,7 +128,7 @@ def test_what_is_large_is_copied_by_itself(monkeypatch: pytest.MonkeyPatch) -> N
         together.extend(slot.nbytes for slot in slots)
         at_once(slots, results)
 
-    monkeypatch.setattr(torch, "_foreach_copy_", copy)
+    monkeypatch.setattr(run, "_copy_each", copy)
     sizes = [COPIED_ALONE_BYTES // 4 - 1, COPIED_ALONE_BYTES // 4, 7, COPIED_ALONE_BYTES // 4 + 1]
     results = [torch.randn(size) for size in sizes]
     places = [torch.zeros(size) for size in sizes]
