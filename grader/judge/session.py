@@ -175,7 +175,10 @@ def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtu
     arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
     if run.speed_cases:  # the plugin stores benchmark.json if it is loaded
         arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]
-    code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
+    try:
+        code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
+    except KeyboardInterrupt:  # while the session began or ended
+        return False
     if plugin.failure is not None:
         raise plugin.failure
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):

@@ -459,7 +459,7 @@ def test_a_run_that_waits_starts_no_worker_before_its_turn(
         assert ran.report.score.earned == ran.report.score.possible
     else:
         assert (ran.code, ran.report) == (130, None)
-        assert "interrupted: nothing was graded" in ran.errors
+        assert "interrupted: there is no report" in ran.errors
 
 
 # A killed process closes its pipes, and its children have another parent after that: here at a line on its standard input.

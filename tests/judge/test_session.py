@@ -50,6 +50,33 @@ def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
     assert not session.run_tests(grading, schedule, nobody, nobody)
 
 
+def test_an_interrupted_session_shows_nobodys_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument may hold the whole course, whose words take minutes to make: a judge that is asked to end has seconds."""
+    (tmp_path / "test_law.py").write_text("def test_law(properties):\n    'A law.'\n")
+    shown: list[str] = []
+
+    class Argument:
+        def __repr__(self) -> str:
+            shown.append("an argument")
+            return "an argument"
+
+    def run(_checks: object, _races: object, _one: object = Argument()) -> None:
+        raise KeyboardInterrupt
+
+    nobody: Any = Argument()
+    group = SimpleNamespace(checks=["test_law"])
+    spec = SimpleNamespace(parts=[SimpleNamespace(name="part", groups=[group])])
+    grading: Any = SimpleNamespace(
+        assignments=[SimpleNamespace(name="one", folder=tmp_path, spec=spec)], speed_cases=[]
+    )
+    schedule: Any = SimpleNamespace(run_all=run)
+    works: Any = SimpleNamespace(of_check=lambda *_: None)
+    monkeypatch.setattr(session.os, "environ", dict(session.os.environ))
+    plugin = JudgePlugin(grading, nobody, works, schedule, nobody)
+    assert not session.run_tests(grading, schedule, plugin, nobody)
+    assert shown == []
+
+
 @pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])
 def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib: float, roomy: list[str]) -> None:
     begun: list[Any] = []
