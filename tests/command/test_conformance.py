@@ -342,14 +342,16 @@ def cleanup(running: Running) -> list[str]:
     return [one for one in removed if not one.startswith("container ") or one.removeprefix("container ") in own]
 
 
-def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner, number: signal.Signals) -> None:
+    """Also a judge that cannot end."""
     running = runner.hang(HANGS)
     # Everything at once, so that nobody is left to tidy up.
     running.signal(signal.SIGSTOP)
     for process in running.processes():
         with contextlib.suppress(psutil.Error):  # it may just have ended
             if "grader.judge" in process.cmdline():
-                process.kill()
+                process.send_signal(number)
     running.signal(signal.SIGKILL)
     running.process.wait()
     assert cleanup(running) != []
