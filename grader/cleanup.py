@@ -37,7 +37,8 @@ def _folders() -> Iterator[str]:
     for folder in runfolder.abandoned():
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if any(str(folder) in value for value in process.environ().values()):
+                # A judge's environment cannot be read, and its arguments name the folder; a worker's environment does.
+                if str(folder) in process.cmdline() or any(str(folder) in one for one in process.environ().values()):
                     process.kill()
                     yield f"process {process.pid} of a run in {folder}"
         runfolder.remove(folder)

@@ -7,11 +7,13 @@ submission is unusable; 3 the machine or the grader failed; 130 interrupted, wit
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
@@ -56,6 +58,8 @@ from grader.report.terminal import Progress, print_report
 from grader.runfolder import alone_in
 from grader.sandbox.place import DEFAULT_IMAGE, Place
 from grader.workfolder import make_folder
+
+SAME_SIGNAL_S = 0.1  # `timeout`, and programs that pass Ctrl-C on, signal a process and its group: twice at once
 
 app = typer.Typer(
     add_completion=False,
@@ -139,7 +143,7 @@ def run(
     )
     folder = _writable(output, "report", submission)
     benchmarks: list[str] = []
-    with failures("interrupted: nothing was graded, nothing is left behind"), Progress(console) as progress:
+    with failures("interrupted: there is no report, nothing is left behind"), Progress(console) as progress:
 
         def on_event(event: Event) -> None:
             if isinstance(event, Benchmarked):
@@ -511,14 +515,17 @@ def _at_the_first_signal(stop: Callable[[], None], progress: Progress) -> Iterat
     After a context that `stop` has ended, signals are ignored, so that the report is written.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    stopped = False
+    stopped_at = math.inf
 
     def first(_number: int, _frame: FrameType | None) -> None:
-        nonlocal stopped
-        stopped = True
-        set_to(before)
-        progress(CaseNote(text="is being interrupted; Ctrl-C again ends it at once"))
-        stop()
+        nonlocal stopped_at
+        if stopped_at == math.inf:
+            stopped_at = time.monotonic()
+            progress(CaseNote(text="is being interrupted; Ctrl-C again ends it at once"))
+            stop()
+        elif time.monotonic() > stopped_at + SAME_SIGNAL_S:
+            set_to(before)
+            raise KeyboardInterrupt
 
     def set_to(handlers: Mapping[signal.Signals, Any]) -> None:
         for number, handler in handlers.items():
@@ -530,4 +537,4 @@ def _at_the_first_signal(stop: Callable[[], None], progress: Progress) -> Iterat
     except BaseException:
         set_to(before)
         raise
-    set_to(dict.fromkeys(before, signal.SIG_IGN) if stopped else before)
+    set_to(before if stopped_at == math.inf else dict.fromkeys(before, signal.SIG_IGN))

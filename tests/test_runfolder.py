@@ -50,11 +50,6 @@ def test_a_folder_of_a_killed_run_is_abandoned(temporary: Path) -> None:
     assert runfolder.abandoned() == []
 
 
-def test_a_judge_may_hold_it_too() -> None:
-    with runfolder.run_folder() as folder, runfolder.held(folder):
-        assert runfolder.abandoned() == []
-
-
 def test_a_link_is_not_followed(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (temporary / f"{runfolder.PREFIX}link").symlink_to(elsewhere)

@@ -2,12 +2,13 @@
 
     python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [isolated] [docker] [waits] < job.json
 
-The job is one line of JSON on standard input. The judge writes its events to EVENTS_FD, one JSON object a line. If
-EVENTS_FD is 1, all other output goes to stderr, and the judge ends when stdin ends: in a container these streams are
-its only connection. FOLDER is the folder of the run, which the judge fills. `isolated` refuses a submission that no
-jail isolates from the machine. `docker` says that the judge runs in the grader's container. The judge starts a
-worker and imports torch before it reads the job: a sandbox that starts the judge early does not wait for them. With
-`waits` another grading may have the GPU until the job comes: the judge imports all that it can, and starts no worker.
+The job is one line of JSON on standard input. When standard input ends, the sandbox is gone, and so the judge ends. The
+judge writes its events to EVENTS_FD, one JSON object a line. If EVENTS_FD is 1, all other output goes to stderr: in a
+container these streams are the judge's only connection. FOLDER is the folder of the run, which the judge fills.
+`isolated` refuses a submission that no jail isolates from the machine. `docker` says that the judge runs in the grader's
+container. The judge starts a worker and imports torch before it reads the job: a sandbox that starts the judge early does
+not wait for them. With `waits` another grading may have the GPU until the job comes: the judge imports all that it can,
+and starts no worker.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Literal, TextIO
 
@@ -37,7 +39,7 @@ from grader.fingerprint import fingerprint
 from grader.job import Event, Job, Refused
 from grader.nvidia import driver_is_loaded
 from grader.report.model import Isolation
-from grader.runfolder import held, remove
+from grader.runfolder import remove
 from grader.submission import unpack
 
 STALE = "this image was made of other files than this grader and its course: make it anew with `grader image build`"
@@ -48,9 +50,9 @@ UNISOLATED = (
 # Seconds after which a thread that computes in Python hands over the interpreter. The threads that watch workers ask
 # the kernel thousands of short questions a second, and wait for the interpreter after each.
 HAND_OVER_S = 0.0001
-PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
 DYING_S = 1.0  # a process that is killed closes its pipes a moment before its children have another parent
+ENDING_S = 3.0  # for the end of a judge whose sandbox is gone
 
 
 def main() -> int:
@@ -59,15 +61,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     sys.setswitchinterval(HAND_OVER_S)
     parent = os.getppid()
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     # A worker of the same user, unless root, can then not open the judge's memory and files in /proc/PID.
-    libc.prctl(PR_SET_DUMPABLE, 0)
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0)
     # The kernel counts files in flight between a user's workers, and allows no more than this process may open.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    over_streams = sys.argv[1] == "1"
-    if over_streams:
+    if sys.argv[1] == "1":
         events = open(os.dup(1), "w", encoding="utf-8")  # noqa: PTH123, SIM115
         os.dup2(2, 1)
     else:
@@ -86,15 +85,34 @@ def main() -> int:
             str(Path(path).resolve()) for path in paths.split(os.pathsep) if path
         )
     os.chdir(folder)
-    with held(folder):
-        try:
-            return _judge(folder, sys.argv[3], sys.argv[4:], emit, over_streams)
-        finally:
-            if os.getppid() != parent:  # the parent, which would have removed the run's folder, was killed
-                remove(folder)
+    keep_environment()
+    told: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin, told), daemon=True).start()
+    try:
+        return _judge(folder, sys.argv[3], sys.argv[4:], emit, told)
+    finally:
+        if os.getppid() != parent:  # the parent, which would have removed the run's folder, was killed
+            remove(folder)
 
 
-def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event], None], over_streams: bool) -> int:
+def keep_environment() -> None:
+    """Remove what a pytest above this process has set, and make every later change of `os.environ` do nothing. To be called
+    before the first thread.
+
+    Who copies the environment in one thread fails if another thread removes a name meanwhile, and pytest sets and removes
+    variables for each test. Also, the C library's setenv may free the table that getenv reads in another thread.
+    """
+    for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        del os.environ[name]
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other pytest plugins of this machine must not change a grading
+    kind = type(os.environ)
+    for name in ("__setitem__", "__delitem__"):
+        setattr(kind, name, lambda *_: None)
+    for name in ("pop", "setdefault"):
+        setattr(kind, name, kind.get)
+
+
+def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event], None], told: SimpleQueue[str]) -> int:
     # torch would know the device, but its import takes as long as a worker's start: guess, and start a worker meanwhile.
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
@@ -114,12 +132,7 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         pool.close()
         raise
     try:
-        if not (text := sys.stdin.readline()):
-            time.sleep(DYING_S)  # the sandbox ended without a job; killed, it leaves the folder to this process
-            return 1
-        if over_streams:
-            threading.Thread(target=_end_with, args=(sys.stdin,), daemon=True).start()
-        job = Job.model_validate_json(text)
+        job = Job.model_validate_json(told.get())
         if job.fingerprint not in (None, fingerprint(job.course)):
             emit(Refused(kind="infra", message=STALE))
             return 1
@@ -171,10 +184,19 @@ def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:
     return isolation.model_copy(update={"note": UNISOLATED.format(user=user)})
 
 
-def _end_with(stream: TextIO) -> None:
-    while stream.read(4096):
-        pass
+def _listen(stream: TextIO, told: SimpleQueue[str]) -> None:
+    """Hand the job on. When the stream ends, ask this process to end, and kill it if it does not, as in a long computation.
+    Its workers end with it.
+    """
+    text = stream.readline()
+    if text:
+        told.put(text)
+    while text:
+        text = stream.read(4096)
+    time.sleep(DYING_S)
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ENDING_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

@@ -202,11 +202,15 @@ class JudgePlugin:
         session.items[:] = [item for item in session.items if item not in alone]
         checks = [self._works.of_check(item.stash[PLACE], item.obj) for item in alone]
         try:
-            self._schedule.run_all(checks, races(session.items))
-        except Exception as error:
-            self.failure = self.failure or error
-            raise pytest.UsageError("the cases were not run") from None
-        return (yield)
+            try:
+                self._schedule.run_all(checks, races(session.items))
+            except Exception as error:
+                self.failure = self.failure or error
+                raise pytest.UsageError("the cases were not run") from None
+            return (yield)
+        except KeyboardInterrupt:
+            # pytest shows the arguments of every function below, of which a few are the whole course: that takes minutes
+            raise KeyboardInterrupt from None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:

@@ -55,7 +55,6 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         Interrupted: the session was asked to stop before anything was graded; no report is emitted.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    _freeze_environment()
     run = Run.begin(job, pool.device, emit)
     if pool.device == "cuda" or run.lane_count > 1:
         import_ahead()
@@ -136,16 +135,6 @@ def import_ahead() -> None:
             importlib.import_module(name)
 
 
-def _freeze_environment() -> None:
-    """Keep changes of `os.environ` in Python from now on, before the judge's threads start.
-
-    pytest sets variables while threads start to use CUDA, whose libraries ask for many. The C library's setenv may free the
-    table that getenv reads in another thread: the process crashes. Newer versions of glibc keep the old table.
-    """
-    for function in ("putenv", "unsetenv"):
-        setattr(os, function, lambda *_: None)
-
-
 def _planned(run: Run) -> tuple[PlannedPart, ...]:
     return tuple(
         PlannedPart(
@@ -169,13 +158,13 @@ def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtu
         except KeyboardInterrupt:
             return False
         return True
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # other pytest plugins of this machine must not change a grading
-    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # the second name switches pytest-benchmark off
-        os.environ.pop(name, None)
     arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
     if run.speed_cases:  # the plugin stores benchmark.json if it is loaded
         arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]
-    code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
+    try:
+        code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
+    except KeyboardInterrupt:  # while the session began or ended
+        return False
     if plugin.failure is not None:
         raise plugin.failure
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):

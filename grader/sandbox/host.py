@@ -1,8 +1,8 @@
 """Runs a judge as a process on this machine.
 
 The judge has a session of its own, so that Ctrl-C reaches only the command line. The command line then asks the judge to end; the judge
-kills its workers, and the run's folder is removed last, when no process uses the folder. If the command line is killed, the kernel kills
-the judge too, and with the judge the workers.
+kills its workers, and the run's folder is removed last, when no process uses the folder. If the command line is killed, the judge's
+standard input ends, and with it the judge and its workers. Until then the judge holds the locks that the command line has inherited.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ class HostSandbox:
         command = [sys.executable, "-P", "-m", "grader.judge", str(write_end), str(folder), place.device]
         command += ["isolated"] if place.require_isolation else []
         command += ["waits"] if place.waits else []
+        os.set_inheritable(write_end, True)
         with self._log.open("wb") as output:
             self._judge = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                pass_fds=[write_end],
+                close_fds=False,  # inherited locks: a killed run must not make room for another while its judge lives
                 env=_environment(place),
                 start_new_session=True,
             )
@@ -75,7 +76,7 @@ class HostSandbox:
         assert self._judge.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._judge.stdin.write(job.model_dump_json().encode() + b"\n")
-            self._judge.stdin.close()
+            self._judge.stdin.flush()
         with Watchdog(self._judge.kill) as watchdog:
             lines = iter(lambda: self._events.readline(MAX_EVENT_BYTES), b"")
             report = follow(lines, watchdog, on_event)
@@ -118,16 +119,14 @@ def _end_strays(folder: Path) -> None:
 
 def _stop(judge: subprocess.Popen[bytes], now: bool) -> None:
     """Wait for the judge's end; ask the judge to end at once if `now`, else after a while; kill a judge that does not end."""
+    if now:
+        judge.terminate()
+    for force in (judge.terminate, judge.kill, lambda: None):
+        try:
+            judge.wait(timeout=STOP_LIMIT_S)
+            break
+        except subprocess.TimeoutExpired:
+            force()
     if judge.stdin is not None:
         with contextlib.suppress(OSError):
             judge.stdin.close()
-    if now:
-        judge.terminate()
-    for force in (judge.terminate, judge.kill):
-        try:
-            judge.wait(timeout=STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            force()
-        else:
-            return
-    judge.wait()

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from grader.classroom.lock import lock
 from grader.cli import words_under
 from grader.fingerprint import fingerprint
 from grader.report.model import Points, Report
@@ -415,14 +416,64 @@ def test_an_interrupted_run_leaves_nothing(
     assert ran.left == []
 
 
-def test_a_grader_that_is_killed_takes_its_workers_along(course: Course, start_run: StartRun, tmp_path: Path) -> None:
-    course.add("task", limit_s=60)
-    running = start_run(submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu")
-    running.wait_for(lambda: running.worker_runs("student-runs"))
+COMPUTES = """
+    import pathlib
+    pathlib.Path("judge-computes").touch()
+    while True:
+        try:
+            while True:
+                torch.rand(2000, 2000).exp()
+        except BaseException:
+            pass
+"""
+
+
+@pytest.mark.parametrize("judge", ["waits for its worker", "computes"])
+def test_a_grader_that_is_killed_takes_its_judge_and_workers_along(
+    course: Course, start_run: StartRun, tmp_path: Path, judge: str
+) -> None:
+    """Within five seconds, also while the judge computes and takes no notice of signals."""
+    computes = judge == "computes"
+    course.add(
+        "task",
+        problem=PROBLEM.replace("outputs(call):\n", f"outputs(call):{COMPUTES}") if computes else PROBLEM,
+        limit_s=60,
+    )
+    running = start_run(
+        submission(tmp_path, RIGHT if computes else HANGS), "--course", course.folder, "--device", "cpu"
+    )
+    running.wait_for(lambda: running.worker_runs("judge-computes" if computes else "student-runs"))
     running.signal(signal.SIGKILL)
     running.process.wait()
-    psutil.wait_procs(running.processes(), timeout=20)
-    assert running.processes() == []
+    left = running.left(patience_s=5)
+    assert left == [] or (computes and "process" not in str(left)), "only the folder, which `grader cleanup` removes"
+
+
+def test_the_judge_of_a_killed_run_holds_the_locks_of_the_run(course: Course, tmp_path: Path) -> None:
+    """As that of a class's GPU: the next judge there waits until this one has ended."""
+    course.add("task")
+    held = lock(tmp_path / "lock", "here")
+    assert held is not None
+    words = [submission(tmp_path), "--course", course.folder, "--device", "cpu", "--sandbox", "host", "--wait"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "grader", "run", *words, "--output", tmp_path / "out"],
+        env=os.environ | {"PYTHONPATH": IMPORTS},
+        pass_fds=held.descriptors,
+        stdin=subprocess.PIPE,
+    )
+    held.release()
+    judges: list[psutil.Process] = []
+    while not (judges := psutil.Process(running.pid).children()):
+        time.sleep(0.05)
+    judges[0].suspend()
+    running.kill()
+    running.communicate()
+    assert lock(tmp_path / "lock", "there") is None
+    judges[0].resume()
+    psutil.wait_procs(judges, timeout=10)
+    after = lock(tmp_path / "lock", "there")
+    assert after is not None
+    after.release()
 
 
 @pytest.mark.parametrize("then", ["a line", "the end", "a signal", "a kill"])
@@ -459,7 +510,7 @@ def test_a_run_that_waits_starts_no_worker_before_its_turn(
         assert ran.report.score.earned == ran.report.score.possible
     else:
         assert (ran.code, ran.report) == (130, None)
-        assert "interrupted: nothing was graded" in ran.errors
+        assert "interrupted: there is no report" in ran.errors
 
 
 # A killed process closes its pipes, and its children have another parent after that: here at a line on its standard input.

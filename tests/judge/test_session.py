@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from grader.judge import session
 from grader.judge.cases import SpeedSizes
 from grader.judge.plugin import JudgePlugin
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize("timed", [[], ["a speed case"]], ids=["without pytest", "with pytest"])
@@ -34,7 +36,6 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
             return pytest.ExitCode.USAGE_ERROR
         return pytest.ExitCode.OK
 
-    monkeypatch.setattr(session.os, "environ", dict(session.os.environ))
     monkeypatch.setattr(session, "pytest", SimpleNamespace(main=main, ExitCode=pytest.ExitCode))
     with pytest.raises(TimeoutError, match="no turn"):
         session.run_tests(grading, schedule, plugin, nobody)
@@ -48,6 +49,81 @@ def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
     schedule: Any = SimpleNamespace(run_all=run)
     grading: Any = SimpleNamespace(assignments=[], speed_cases=[])
     assert not session.run_tests(grading, schedule, nobody, nobody)
+
+
+def test_an_interrupted_session_shows_nobodys_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument may hold the whole course, whose words take minutes to make: a judge that is asked to end has seconds."""
+    (tmp_path / "test_law.py").write_text("def test_law(properties):\n    'A law.'\n")
+    shown: list[str] = []
+
+    class Argument:
+        def __repr__(self) -> str:
+            shown.append("an argument")
+            return "an argument"
+
+    def run(_checks: object, _races: object, _one: object = Argument()) -> None:
+        raise KeyboardInterrupt
+
+    nobody: Any = Argument()
+    group = SimpleNamespace(checks=["test_law"])
+    spec = SimpleNamespace(parts=[SimpleNamespace(name="part", groups=[group])])
+    grading: Any = SimpleNamespace(
+        assignments=[SimpleNamespace(name="one", folder=tmp_path, spec=spec)], speed_cases=[]
+    )
+    schedule: Any = SimpleNamespace(run_all=run)
+    works: Any = SimpleNamespace(of_check=lambda *_: None)
+    plugin = JudgePlugin(grading, nobody, works, schedule, nobody)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    assert not session.run_tests(grading, schedule, plugin, nobody)
+    assert shown == []
+
+
+COPIES = """
+import os, sys, threading
+from pathlib import Path
+from types import SimpleNamespace as Some
+
+from grader.judge import session
+from grader.judge.__main__ import keep_environment
+
+folder = Path(sys.argv[1])
+folder.joinpath("test_laws.py").write_text("import pytest\\n@pytest.mark.parametrize('n', range(20))\\ndef test_law(n): pass\\n")
+faults = []
+
+def copy():
+    try:
+        for _ in range(20):
+            {**os.environ}, os.environ | {}, os.environ.copy()
+    except BaseException as error:
+        faults.append(repr(error))
+
+def start_all():
+    for _ in range(200):
+        thread = threading.Thread(target=copy)
+        thread.start()
+        thread.join(0.01)
+
+keep_environment()
+before = dict(os.environ)
+sys.setswitchinterval(1e-5)
+starting = threading.Thread(target=start_all)
+starting.start()
+while starting.is_alive():
+    run = Some(assignments=[Some(folder=folder)], speed_cases=[])
+    assert session.run_tests(run, None, Some(failure=None), object())
+print(faults[:3], {*before.items()} ^ {*os.environ.items()}, [name for name in before if name.startswith("PYTEST_")], os.getcwd())
+"""
+
+
+def test_no_thread_of_a_judge_finds_the_environment_in_change(tmp_path: Path) -> None:
+    """200 threads copy it while pytest runs, in a judge that another pytest has started."""
+    mine = {"PYTEST_XDIST_WORKER": "gw0", "PYTEST_ADDOPTS": "--collect-only", "PYTEST_PLUGINS": "nowhere"}
+    command = [sys.executable, "-c", COPIES, str(tmp_path)]
+    told = subprocess.run(command, cwd=ROOT, env=os.environ | mine, capture_output=True, text=True)
+    assert told.stdout.splitlines()[-1:] == [f"[] set() ['PYTEST_DISABLE_PLUGIN_AUTOLOAD'] {ROOT}"], (
+        told.stdout + told.stderr
+    )
 
 
 @pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])

@@ -187,7 +187,9 @@ def _serve(tasks: Connection) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     from grader.judge import session
+    from grader.judge.__main__ import keep_environment
 
+    keep_environment()
     with suppress(KeyboardInterrupt, EOFError, BrokenPipeError, session.Interrupted), ExitStack() as lasting:
         lasting.enter_context(patch.object(session, "Crew", _crew_with_a_lasting_reference(lasting)))
         with ExitStack() as stack:

@@ -22,6 +22,7 @@ from unittest.mock import patch
 from grader.assignment import load_course
 from grader.contender.pool import WorkerPool
 from grader.job import CaseStarted, Event, Finished, Job
+from grader.judge.__main__ import keep_environment
 from grader.judge.run import Run
 from grader.judge.session import run_session
 from grader.report.model import Isolation
@@ -57,6 +58,7 @@ class Watch:
 
 
 def grade(device: Literal["cpu", "cuda"], lanes: int, names: tuple[str, ...]) -> dict[str, Any]:
+    keep_environment()
     watch, begun, parts = Watch(), Counter[str](), {}
 
     def on_event(event: Event) -> None:

@@ -113,6 +113,7 @@ def _judge(task: Task, sender: Connection) -> None:
     """Do one task in a process of its own."""
     from grader.contender import processes
     from grader.judge import loading
+    from grader.judge.__main__ import keep_environment
 
     if task.device == "cpu":
         # the CPU compiler's words differ, and not every machine has nvcc
@@ -129,6 +130,7 @@ def _judge(task: Task, sender: Connection) -> None:
         warm = Warm()
         stand_in = SimpleNamespace(**vars(subprocess) | {"Popen": warm.start})
         patch.object(processes, "subprocess", stand_in).start()
+    keep_environment()
     try:
         with run_folder() as folder:
             pool = WorkerPool(task.device, folder)
