@@ -596,6 +596,7 @@ class Reply(Frame):
         operators, kernels, launches: that ran during the request.
         ptxas: after `Load`, ptxas's words about the kernels.
         off_stream: after `MakeCalls` on a CPU, operations off the given stream, as `kernel.cu:12: the launch of scale`.
+        same_value: after `MakeCalls` on a CPU, writes of what another thread had written, as `kernel.cu:12: y[4]`.
         compiled: after `MakeCalls`, by a worker that compiles.
         trace: after a traced `MakeCalls`.
         broken: whether the process can take no further requests.
@@ -609,6 +610,7 @@ class Reply(Frame):
     launches: Count | None = None
     ptxas: Words = ""
     off_stream: Annotated[tuple[Name, ...], Bound(max_length=8)] = ()
+    same_value: Annotated[tuple[Name, ...], Bound(max_length=8)] = ()
     compiled: CompiledCall | None = None
     trace: Trace | None = None
     error: WorkerError | None = None

@@ -75,6 +75,7 @@ class Contender(Worker):
         if reply.broken:
             self.kill()
         self.off_stream = self.off_stream or reply.off_stream
+        self.same_value = self.same_value or reply.same_value
         if reply.error is not None:
             raise fault_of(reply.error, on_cpu=self.device == "cpu")
         return reply

@@ -75,7 +75,7 @@ class Worker:
     Attributes:
         allowance: the time that all workers of an assignment share; endless until it is set.
         loaded_from: the folder of the loaded file, for the student's lines in last words.
-        ptxas, off_stream: see `protocol.Reply`.
+        ptxas, off_stream, same_value: see `protocol.Reply`.
 
     Raises:
         WorkerUnavailable: from `ready`, if the process does not start.
@@ -101,6 +101,7 @@ class Worker:
         self.loaded_from: Path | None = None
         self.ptxas = ""
         self.off_stream: tuple[str, ...] = ()
+        self.same_value: tuple[str, ...] = ()
         self.tool_log = ""
         self._has_tool = bool(tool)
         self._ending = threading.RLock()  # a second caller of `kill` waits until the first has cleaned up

@@ -77,7 +77,9 @@ class Gathering:
         graded = [one for one in kernels if not one.case or one.arch == spec.gpu.arch]
         stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
         off_stream = standing.off_stream(assignment) if stream else ()
-        return advice(spec.file, stream, graded, standing.ptxas(assignment), off_stream)
+        return advice(
+            spec.file, stream, graded, standing.ptxas(assignment), off_stream, standing.same_value(assignment)
+        )
 
     def part(self, assignment: Assignment, part: Part) -> PartResult:
         shows = {case.name: case.shows_values(self.run.device_name) for case in part.cases}

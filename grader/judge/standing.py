@@ -220,6 +220,11 @@ class Standing:
         employed = self._employed.get(assignment.name, [])
         return tuple(dict.fromkeys(one for worker in employed for one in worker.off_stream))
 
+    def same_value(self, assignment: Assignment) -> tuple[str, ...]:
+        """Writes of what another thread had written, as the submission's workers on a CPU reported them."""
+        employed = self._employed.get(assignment.name, [])
+        return tuple(dict.fromkeys(one for worker in employed for one in worker.same_value))
+
     def own_kernels(self, assignment: Assignment) -> frozenset[str]:
         """Names of the kernels that the submission defines for an assignment."""
         compiled = (one.name for one in kernel_resources(self.ptxas(assignment)))  # those that a macro makes, too

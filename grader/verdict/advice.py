@@ -13,7 +13,12 @@ MAX_NAMED = 3
 
 
 def advice(
-    file: str, stream: str, kernels: Sequence[KernelResources], told: str, off_stream: Sequence[str]
+    file: str,
+    stream: str,
+    kernels: Sequence[KernelResources],
+    told: str,
+    off_stream: Sequence[str],
+    same_value: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Sentences for the student, each with its place.
 
@@ -22,10 +27,16 @@ def advice(
         kernels: the resources on the GPU that submissions are graded on.
         told: the compiler's words, among them the lines of `grader/worker/doubles.py`.
         off_stream: work on another stream than the given one, as `kernel.cu:12: the launch of scale`.
+        same_value: writes of what another thread had written, which nothing orders, as `kernel.cu:12: y[4]`.
     """
     hints = [
         f"{one} neither names `{stream}` nor waits for it, so on a GPU it may run before its inputs are there; this is graded on the GPU"
         for one in off_stream
+    ]
+    written = dict(reversed([one.split(": ", 1) for one in same_value if ": " in one]))  # the first of each place
+    hints += [
+        f"{place}: two threads write {what}, and both write the same value: the result is right; different values would be a race"
+        for place, what in list(reversed(written.items()))[:MAX_NAMED]
     ]
     if places := IN_DOUBLE.findall(told):
         hints.append(_in_double(places))

@@ -1674,6 +1674,17 @@ TOLD: dict[str, tuple[str, str, str | None, str]] = {
     "reads_beyond_new_memory": ("y[0] = filled[400];", "1, 1", "out_of_bounds", "reads byte 1600 of memory from cudaMalloc, 1 past the last of its 1600 bytes (line 3)"),
     "reads_freed_memory": ("if (threadIdx.x < n) y[threadIdx.x] = gone[threadIdx.x];", "1, 32", "use_after_free", "reads memory that has been freed (line 3)"),
     "assertion_of_cassert": ("assert(n < 0); y[0] = 1;", "1, 32", "trap", "stopped the kernel: assert(n < 0) in line 3"),
+    "from_a_lane_that_returned": ("if (threadIdx.x < 3) y[threadIdx.x] = __shfl_xor_sync(~0u, x[threadIdx.x], 1);", "1, 32", "lane_that_is_gone", "thread (2, 0, 0) of block (0, 0, 0) reads by __shfl_xor_sync in line 3 from thread (3, 0, 0), which has returned: what it gets is undefined. Let all lanes of a warp come to the shuffle"),
+    "from_a_lane_beyond_the_block": ("y[threadIdx.x] = __shfl_down_sync(~0u, x[threadIdx.x], 1);", "1, 20", "lane_that_is_gone", "from lane 20, which the block does not have: what it gets is undefined. Take a multiple of 32 threads"),
+    "from_lanes_that_stay": ("if (threadIdx.x < 16) y[threadIdx.x] = __shfl_xor_sync(~0u, x[threadIdx.x], 8);", "1, 32", None, ""),
+    "from_a_lane_elsewhere": ("float v = 0; if (threadIdx.x < 8) v = __shfl_down_sync(0xff, x[threadIdx.x], 1); __syncthreads(); y[threadIdx.x] = v;", "1, 32", None, ""),
+    "one_value": ("y[threadIdx.x / 2] = n;", "1, 32", None, ""),
+    "one_value_in_shared_memory": ("__shared__ float t; t = n; __syncthreads(); y[threadIdx.x] = t;", "1, 64", None, ""),
+    "one_value_of_blocks": ("y[threadIdx.x] = n;", "3, 32", None, ""),
+    "one_of_four_values": ("*(float4*)y = make_float4(1, 2, 3, threadIdx.x);", "1, 2", "race", "thread (1, 0, 0) of block (0, 0, 0) writes y[3] in line 3, and thread (0, 0, 0) writes it in line 3"),
+    "another_value_at_the_end": ("y[0] = 1; if (threadIdx.x) y[0] = 1; else y[0] = 2;", "1, 2", "race", "writes y[0] in line 3"),
+    "another_value_in_shared_memory": ("__shared__ float t; t = threadIdx.x; __syncthreads(); y[threadIdx.x] = t;", "1, 64", "race", "writes the shared variable t in line 3"),
+    "one_value_that_is_read": ("y[0] = n; y[1 + threadIdx.x] = *(volatile float*)y;", "1, 2", "race", "nothing orders the two"),
     "reads_what_it_wrote": ("y[threadIdx.x] = 1; y[threadIdx.x] += 1; atomicExch(y + 40 + threadIdx.x, 1.0f);", "1, 32", None, ""),
 }  # fmt: skip
 
@@ -1711,6 +1722,16 @@ def test_a_refused_launch_is_told_with_its_numbers(told: Library, x: np.ndarray,
     assert told.fault() is None
     assert told.launch_fault() == REFUSED[launch]
     assert told.launch_fault() is None, "told once, as cudaGetLastError does"
+
+
+def test_writes_of_one_value_are_told_with_their_place(told: Library, x: np.ndarray) -> None:
+    for name, place in (
+        ("one_value", ["y[0]"]),
+        ("one_value_in_shared_memory", ["the shared variable t"]),
+        ("no_check", []),
+    ):
+        call(told, name, x[:100].copy(), 100, 100)
+        assert told.same_value() == [f"student.cu:3: {one}" for one in place]
 
 
 @pytest.mark.parametrize("name", TOLD)

@@ -277,10 +277,11 @@ class Library:
             if told := undefined(str(error), origin):
                 raise BuildFailed(told) from None
             raise
-        words = ("fault_kind", "fault_text", "refusal", "off_stream_what", "trace")
+        words = ("fault_kind", "fault_text", "refusal", "off_stream_what", "same_value_what", "trace")
         for name in (*(f"cuda_cpu_{word}" for word in words), "cudaGetErrorName"):
             getattr(self.functions, name).restype = ctypes.c_char_p
-        sizes = ("place", "base", "launches", "unwritten_end", "stack", "reached_for", "off_stream_place")
+        sizes = ["place", "base", "launches", "unwritten_end", "stack", "reached_for"]
+        sizes += ["off_stream_place", "same_value_place"]
         for name in (f"cuda_cpu_{size}" for size in sizes):
             getattr(self.functions, name).restype = ctypes.c_size_t
 
@@ -344,11 +345,18 @@ class Library:
 
     def off_stream(self) -> list[str]:
         """The work on a default stream since `begin`, as `kernel.cu:12: the launch of scale`; only work whose line is known."""
+        return self._noted("off_stream")
+
+    def same_value(self) -> list[str]:
+        """Writes since `begin` of what another thread had written, which nothing orders, as `kernel.cu:12: y[4]`."""
+        return self._noted("same_value")
+
+    def _noted(self, what: str) -> list[str]:
         found = []
-        for number in range(self.functions.cuda_cpu_off_stream_count()):
-            stack = self._frames(self.functions.cuda_cpu_off_stream_place(number))
-            what = self.functions.cuda_cpu_off_stream_what(number).decode(errors="replace")
-            found += [f"{one.file.name}:{one.line}: {what}" for one in stack if one.file.name in self._own][:1]
+        for number in range(getattr(self.functions, f"cuda_cpu_{what}_count")()):
+            stack = self._frames(getattr(self.functions, f"cuda_cpu_{what}_place")(number))
+            words = getattr(self.functions, f"cuda_cpu_{what}_what")(number).decode(errors="replace")
+            found += [f"{one.file.name}:{one.line}: {words}" for one in stack if one.file.name in self._own][:1]
         return found
 
     def trace(self) -> str:

@@ -46,6 +46,7 @@ class Kernel:
         self._entry = entry
         self._stream = library.new_stream()
         self.off_stream: list[str] = []  # of the first call with such work
+        self.same_value: list[str] = []  # of the first call with such writes
 
     def _tensors(self, arguments: Sequence[Any]) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """The inputs and the outputs among the arguments, by name."""
@@ -119,6 +120,7 @@ class Kernel:
         self._run(arguments, order=0)
         launches = self._library.launches()
         self.off_stream = self.off_stream or self._library.off_stream()
+        self.same_value = self.same_value or self._library.same_value()
         if _contents(inputs) != given:
             return launches  # an input was changed: the judge has a better sentence for that
         forwards = _contents(outputs)
@@ -295,8 +297,8 @@ def call(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> p
     except EndedBySignal as error:
         return protocol.Reply(error=describe(error), broken=True)
     returned = tuple(kernel.returned() for one in request.calls for _ in one.outputs)
-    off_stream = tuple(one[:200] for one in kernel.off_stream)
-    return protocol.Reply(returned=returned, launches=launches, off_stream=off_stream)
+    off_stream, same_value = (tuple(one[:200] for one in found) for found in (kernel.off_stream, kernel.same_value))
+    return protocol.Reply(returned=returned, launches=launches, off_stream=off_stream, same_value=same_value)
 
 
 def _trace(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> protocol.Trace:

@@ -116,12 +116,22 @@ struct Fault {
     uintptr_t place = 0, other = 0, third = 0;
 };
 
+// A write of the running thread to where another has written, and nothing orders the two: a fault unless both write the same bytes,
+// which shows once the write is made.
+struct Rewrite {
+    uintptr_t address, place;
+    unsigned char before[4], bytes;
+    Access then;
+};
+
 struct SharedVariable {
     std::string name;
     size_t offset, bytes;
 };
 
 Fault fault;
+std::vector<Rewrite> rewrites;
+std::map<uintptr_t, std::string> same_value;  // by the places of such writes of the same bytes: what the first one wrote to
 cudaError_t last_error = cudaSuccess, sticky = cudaSuccess, refused = cudaSuccess;
 std::string refusal;  // why a launch was refused, with the error `refused`
 uintptr_t refusal_place = 0, base = 0;
@@ -255,7 +265,11 @@ void give_up(const char* kind, const std::string& text, uintptr_t place, uintptr
     }
 }
 
-void yield() { cuda_cpu_switch(&fibers[self->fiber].pointer, scheduler); }
+void settle();
+void yield() {
+    settle();
+    cuda_cpu_switch(&fibers[self->fiber].pointer, scheduler);
+}
 
 void fiber_main() {
     for (;;) {
@@ -346,7 +360,7 @@ void run_thread(Thread& thread) {
     self = &thread;
     threadIdx = thread.index;
     stack_low = uintptr_t(fibers[thread.fiber].stack);
-    thread_accesses = 0;
+    thread_accesses = 0, rewrites.clear();
     cuda_cpu_switch(&scheduler, fibers[thread.fiber].pointer);
     self = nullptr;
     if (thread.state == DONE && !fault.is) {
@@ -548,11 +562,38 @@ template <class Name> void race(Access then, const char* did, bool write, uintpt
             place, base + then.place, cudaErrorLaunchFailure, waits ? other.place : 0);
 }
 
-// Two accesses to the same bytes: a fault unless they are ordered. `what()` names the bytes, and is called for a fault only. Accesses count
+std::string name_of(uintptr_t address) {
+    if (const Region* r = find_region(address)) return element_of(*r, address);
+    size_t offset = address - uintptr_t(shared);
+    for (auto& [key, v] : shared_variables)
+        if (offset >= v.offset && offset < v.offset + v.bytes) return "the shared variable " + v.name;
+    return "dynamic shared memory";
+}
+
+// Looks at what the running thread has written to where another had.
+void settle() {
+    if (rewrites.empty()) return;
+    std::vector<Rewrite> made;
+    made.swap(rewrites);
+    for (const Rewrite& one : made) {
+        if (fault.is) return;
+        if (memcmp(reinterpret_cast<void*>(one.address), one.before, one.bytes))
+            return race(one.then, " writes", true, one.place, [&] { return name_of(one.address); });
+        if (same_value.size() < 8 && !same_value.count(one.place)) same_value.emplace(one.place, name_of(one.address));
+    }
+}
+
+// Two accesses to the same bytes: a fault unless they are ordered, or write the same. `what()` names the bytes, and is called for a fault only. Accesses count
 // from the stretch `first` on; null if there was no write, or no read, since then.
 template <class Name>
-inline void touch(Access* writer, Access* reader, Access* other_reader, uint32_t first, bool write, bool atomic, uintptr_t place, Name what) {
-    if (writer && writer->stretch >= first && !(atomic && writer->atomic) && !ordered(writer->stretch)) return race(*writer, " writes", write, place, what);
+inline void touch(Access* writer, Access* reader, Access* other_reader, uint32_t first, uintptr_t address, size_t bytes, bool write, bool atomic,
+                  uintptr_t place, Name what) {
+    if (writer && writer->stretch >= first && !(atomic && writer->atomic) && !ordered(writer->stretch)) {
+        if (!write || atomic || writer->atomic) return race(*writer, " writes", write, place, what);
+        Rewrite one = {address, place, {}, uint8_t(bytes), *writer};
+        memcpy(one.before, reinterpret_cast<void*>(address), bytes);
+        rewrites.push_back(one);
+    }
     Access now = {stretch, uint32_t(place - base), atomic};
     if (write) {
         for (const Access* then : {reader, other_reader})
@@ -578,8 +619,8 @@ void touch_global(Region& r, uintptr_t address, size_t bytes, bool write, bool a
     }
     bool was_written = r.written_in == launch_first, was_read = r.read_in == launch_first;
     for (size_t i = 0; i < bytes && !fault.is; i += 4, index++)
-        touch(was_written ? t.writer + index : nullptr, was_read ? t.reader + index : nullptr, was_read ? t.other_reader + index : nullptr, launch_first, write,
-              atomic, place, [&] { return element_of(r, address + i); });
+        touch(was_written ? t.writer + index : nullptr, was_read ? t.reader + index : nullptr, was_read ? t.other_reader + index : nullptr, launch_first,
+              address + i, std::min<size_t>(4, bytes - i), write, atomic, place, [&] { return element_of(r, address + i); });
 }
 
 // The bytes of an output, and of new memory, must be written before they are read.
@@ -605,11 +646,11 @@ void check_shared(uintptr_t address, size_t bytes, bool write, bool atomic, uint
                                             " bytes are declared, " + std::to_string(dynamic_bytes) + " were asked for by the launch",
                        place, 0, cudaErrorIllegalAddress);
     }
-    auto name = [&] { return at ? "the shared variable " + at->name : std::string("dynamic shared memory"); };
+    auto name = [&] { return name_of(address); };
     for (size_t i = offset; i < offset + bytes && !fault.is; i++) {
         if (!write && !atomic && shared_writer[i].stretch < block_first)
             return give_up("uninitialised_shared", who() + " reads " + name() + " in line {place}, where no thread of the block has written yet", place);
-        touch(shared_writer + i, shared_reader + i, shared_other_reader + i, block_first, write, atomic, place, name);
+        touch(shared_writer + i, shared_reader + i, shared_other_reader + i, block_first, uintptr_t(shared) + i, 1, write, atomic, place, name);
     }
 }
 
@@ -655,6 +696,7 @@ void check(uintptr_t address, size_t bytes, bool write, bool atomic, uintptr_t p
         return;
     }
     if (!self || fault.is) return;
+    settle();
     if (sample) {
         if (tracing::on) return trace(address, bytes, write, atomic, place);
         if (++thread_accesses > THREAD_ACCESSES || ++launch_accesses > LAUNCH_ACCESSES) return cut_thread();
@@ -827,6 +869,7 @@ void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
         at = keep ? std::next(at) : remove_region(at);
     }
     fault = Fault{};
+    rewrites.clear(), same_value.clear();
     last_error = sticky = refused = cudaSuccess;
     launches = 0;
     running = false, self = nullptr;  // a signal may have ended a kernel
@@ -878,6 +921,9 @@ uint64_t cuda_cpu_launches() { return launches; }
 int cuda_cpu_off_stream_count() { return int(off_stream.size()); }
 uintptr_t cuda_cpu_off_stream_place(int which) { return std::next(off_stream.begin(), which)->first; }
 const char* cuda_cpu_off_stream_what(int which) { return std::next(off_stream.begin(), which)->second.c_str(); }
+int cuda_cpu_same_value_count() { return int(same_value.size()); }
+uintptr_t cuda_cpu_same_value_place(int which) { return std::next(same_value.begin(), which)->first; }
+const char* cuda_cpu_same_value_what(int which) { return std::next(same_value.begin(), which)->second.c_str(); }
 const char* cuda_cpu_fault_kind() { return fault.is ? fault.kind.c_str() : nullptr; }
 const char* cuda_cpu_fault_text() { return fault.text.c_str(); }
 const char* cuda_cpu_refusal() { return refused != cudaSuccess ? refusal.c_str() : nullptr; }
@@ -985,6 +1031,17 @@ void cuda_cpu_warp(unsigned mask, uint64_t value, uint64_t* inbox, unsigned* arr
     self->mask = mask, self->bits = value, self->inbox = inbox, self->arrived = arrived, self->what = what, self->place = PLACE;
     self->state = AT_WARP;
     yield();
+}
+void cuda_cpu_shuffled(int source, const char* what) {
+    size_t lane = self->number / 32 * 32 + source;
+    bool is_there = lane < threads.size();
+    if (sample || (is_there && threads[lane].state != DONE)) return;
+    const std::string of = is_there ? "thread " + triple(threads[lane].index) + ", which has returned" : "lane " + std::to_string(source) + ", which the block does not have";
+    give_up("lane_that_is_gone",
+            who() + " reads by " + what + " in line {place} from " + of + ": what it gets is undefined. " +
+                (is_there ? "Let all lanes of a warp come to the shuffle: check the index where memory is read and written, and not by an early return"
+                          : "Take a multiple of 32 threads a block, or stop before the lanes that are not there"),
+            PLACE);
 }
 void cuda_cpu_trap(const char* what) {
     give_up("trap", who() + " stopped the kernel: " + what + " in line {place}", PLACE);

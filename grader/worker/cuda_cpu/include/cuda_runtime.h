@@ -429,6 +429,7 @@ void* cuda_cpu_static_shared(const char* name, int line, size_t bytes, size_t al
 void* cuda_cpu_dynamic_shared();
 int cuda_cpu_barrier(int value);  // number of threads that brought a value other than 0
 void cuda_cpu_warp(unsigned mask, uint64_t value, uint64_t* inbox, unsigned* arrived, const char* what);
+void cuda_cpu_shuffled(int source, const char* what);  // a value from a lane that did not take part
 unsigned cuda_cpu_active();
 int cuda_cpu_lane();
 void cuda_cpu_atomic(const void* address, size_t bytes, bool reads);
@@ -482,7 +483,9 @@ template <class T> CUDA_CPU_INLINE T shuffle(unsigned mask, T value, int source,
     uint64_t inbox[32];
     unsigned arrived = 0;
     cuda_cpu_warp(mask, to_bits(value), inbox, &arrived, what);
-    return valid && (arrived >> source & 1) ? from_bits<T>(inbox[source]) : value;
+    if (!valid || arrived >> source & 1) return valid ? from_bits<T>(inbox[source]) : value;
+    cuda_cpu_shuffled(source, what);
+    return value;
 }
 }  // namespace cuda_cpu
 
