@@ -72,6 +72,7 @@ class Bound:
         return handler(source) | self._limits
 
 
+MAX_LAUNCHED = 16  # launches of a request that are described
 Name: TypeAlias = Annotated[str, Bound(max_length=200)]
 Words: TypeAlias = Annotated[str, Bound(max_length=20_000)]
 Size: TypeAlias = Annotated[int, Bound(ge=0, lt=1 << 63)]
@@ -586,6 +587,15 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class LaunchedKernel:
+    """A launch of an interpreted Triton kernel, and the axes of the grid along which its programs asked for their index."""
+
+    name: Annotated[str, Bound(max_length=200, pattern=r"^\w+$")]
+    grid: Annotated[tuple[Size, ...], Bound(max_length=3)]
+    asked: Annotated[tuple[Annotated[int, Bound(ge=0, le=2)], ...], Bound(max_length=3)]
+
+
+@dataclass(frozen=True)
 class Reply(Frame):
     """The answer to a request: the fields that belong to the request, or `error`.
 
@@ -594,6 +604,7 @@ class Reply(Frame):
         kinds: after `Time` and `Collect`, the different descriptions of calls' results.
         times_s: after `Time`, seconds of each call.
         operators, kernels, launches: that ran during the request.
+        launched: after `MakeCalls` on a CPU, the first launches; they choose words, and decide nothing.
         ptxas: after `Load`, ptxas's words about the kernels.
         off_stream: after `MakeCalls` on a CPU, operations off the given stream, as `kernel.cu:12: the launch of scale`.
         same_value: after `MakeCalls` on a CPU, writes of what another thread had written, as `kernel.cu:12: y[4]`.
@@ -608,6 +619,7 @@ class Reply(Frame):
     operators: Annotated[tuple[RanOperator, ...], Bound(max_length=MAX_OPERATORS)] = ()
     kernels: Annotated[tuple[RanKernel, ...], Bound(max_length=MAX_KERNELS)] = ()
     launches: Count | None = None
+    launched: Annotated[tuple[LaunchedKernel, ...], Bound(max_length=MAX_LAUNCHED)] = ()
     ptxas: Words = ""
     off_stream: Annotated[tuple[Name, ...], Bound(max_length=8)] = ()
     same_value: Annotated[tuple[Name, ...], Bound(max_length=8)] = ()

@@ -112,7 +112,7 @@ def ask(
         raise ContenderFault("skipped", f"{words}, {free_gib:.1f} GiB were free") from None
     finally:
         evidence.time_s += time.perf_counter() - started
-    evidence.launches = reply.launches
+    evidence.launches, evidence.launched = reply.launches, reply.launched
     evidence.kept = tuple(name for name, one in zip(shapes, reply.returned, strict=False) if one.kind == "kept")
     check_operators(reply.operators, case.assignment)
     evidence.kernels = reply.kernels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, WroteOutside
 from grader.judge.run import Run
 from grader.problem import Call
-from grader.protocol import POISON_BYTE
+from grader.protocol import POISON_BYTE, LaunchedKernel
 from grader.report.model import ErrorMap, OutputError
 from grader.verdict import diagnosis, tolerance
 from grader.verdict.error_map import Compared, error_map
@@ -188,7 +188,8 @@ class Comparison:
             if not errors[name].within(budgets[name])
         }
         if bad:
-            lines = _explain(case, call, got, expected, bad, _earlier(self.run.seed, case, call), before)
+            earlier = _earlier(self.run.seed, case, call)
+            lines = _explain(case, call, got, expected, bad, earlier, before, evidence.launched)
             first = _first_told(call, expected, bad)
             compared = scale.compared(got, first, budgets[first].worst)
             shown = error_map(first, compared, bad[first], before) if bool(bad[first].any()) else None
@@ -215,7 +216,14 @@ def _gradients(call: Call, expected: Outputs) -> list[str]:
 
 
 def _explain(
-    case: BoundCase, call: Call, got: Outputs, expected: Outputs, bad: Outputs, earlier: list[Call], before: int | None
+    case: BoundCase,
+    call: Call,
+    got: Outputs,
+    expected: Outputs,
+    bad: Outputs,
+    earlier: list[Call],
+    before: int | None,
+    launched: Sequence[LaunchedKernel],
 ) -> list[str]:
     """Sentences about the wrong outputs. A wrong result comes before wrong gradients."""
     gradients, calls = _gradients(call, expected), [call, *earlier]
@@ -228,7 +236,15 @@ def _explain(
             return {name: outputs[name] for name in names if name in outputs}
 
         mistakes = case.problem.mistakes
-        scene = Scene(calls[0], lambda one: of_these(case.problem.oracle(one)), calls[1:], before, mistakes, is_queued)
+        scene = Scene(
+            calls[0],
+            lambda one: of_these(case.problem.oracle(one)),
+            calls[1:],
+            before,
+            mistakes,
+            is_queued,
+            launched,
+        )
         return diagnosis.explain_call(of_these(got), of_these(expected), of_these(bad), scene)
 
     if not gradients:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grader.contender.arena import Stray
 from grader.problem import Call
-from grader.protocol import SAMPLE_CUT, RanKernel
+from grader.protocol import SAMPLE_CUT, LaunchedKernel, RanKernel
 from grader.report.model import BandResult, ErrorMap, GpuTime, OutputError, SpeedMeasurement
 
 
@@ -50,6 +50,7 @@ class Evidence:
     kernels: tuple[RanKernel, ...] = ()  # run by the GPU in the last call, if that was profiled
     gpu_time: GpuTime | None = None
     launches: int | None = None  # of the submission's kernels in the last call, if they were counted
+    launched: tuple[LaunchedKernel, ...] = ()  # the first of them, in the worker's words
     kept: tuple[str, ...] = ()  # outputs of the last call in memory that an earlier call had returned
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None

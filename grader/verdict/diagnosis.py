@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from grader.protocol import POISON_BYTE
+from grader.protocol import LaunchedKernel
 from grader.verdict.causes import OF_INFINITY, OF_NAN, OF_STRIDES
+from grader.verdict.poison import poisoned
 from grader.verdict.suspects import Scene, explanations
 
 BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -37,13 +38,6 @@ FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itse
 SMALL = 0.05
 # As a share of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from 0.
 NEAR_0 = 0.1
-
-
-def poisoned(tensor: torch.Tensor) -> torch.Tensor:
-    """Bool, same shape: the elements that still hold the poison of their slot in the arena, so no kernel wrote them."""
-    size = tensor.element_size()
-    bits = tensor.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[size])
-    return bits == int.from_bytes(bytes([POISON_BYTE]) * size, "little", signed=True)
 
 
 def explain_call(
@@ -68,7 +62,9 @@ def explain_call(
     for name in wrong:
         mine, is_first = mistakes.get(name), name == wrong[0]
         if bool(bad[name].any()):
-            here = explain(name, got[name], expected[name], bad[name], mine is not None, scene.before)
+            odd = _odd_grids(scene.launched) if is_first else []
+            here = explain(name, got[name], expected[name], bad[name], mine is not None, scene.before, bool(odd))
+            here[1:1] = odd
         elif mine is None:
             here = [
                 f"no single element of {name} is far off, but the errors together are larger than rounding explains: "
@@ -135,6 +131,7 @@ def explain(
     bad: torch.Tensor,
     is_explained: bool = False,
     before: int | None = None,
+    has_odd_grid: bool = False,
 ) -> list[str]:
     """Sentences about an output that is wrong at the elements `bad`.
 
@@ -146,6 +143,7 @@ def explain(
         is_explained: a known mistake accounts for the wrong values; their pattern is not described then.
         before: if `got` is a part of the output, the number of entries of dimension 0 before that part, all of them
             right.
+        has_odd_grid: why elements were never written is told already.
     """
     count, total = int(bad.sum()), bad.numel()
     first = _first_index(bad)
@@ -166,9 +164,14 @@ def explain(
     is_huge = total > SAMPLE and bool(first)
     at = slice(first[0], first[0] + max(1, SAMPLE * len(bad) // total)) if is_huge else ...
     seen = Seen(got[at], expected[at], bad[at], (first[0] if is_huge else 0) + (before or 0))
+    next_ones = "" if seen.bad.numel() == total else f"in the next {seen.bad.numel()} elements: "
+    if sentence := _never_written(seen, has_odd_grid):
+        lines.append(f"{next_ones}{sentence}")
+        seen = _written(seen)
+        next_ones += "of what was written: "
     sentences = (pattern(seen) for pattern in (NO_VALUES if is_explained else PATTERNS))
-    if sentence := next(filter(None, sentences), ""):
-        lines.append(sentence if seen.bad.numel() == total else f"in the next {seen.bad.numel()} elements: {sentence}")
+    if bool(seen.bad.any()) and (sentence := next(filter(None, sentences), "")):
+        lines.append(f"{next_ones}{sentence}")
     if count < total and before is None and (sentence := _where(bad, not is_explained)):
         lines.append(sentence)
     return lines
@@ -231,7 +234,34 @@ def _brackets(index: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, index))}]" if index else ""
 
 
-def _never_written(seen: Seen) -> str:
+def _odd_grids(launched: Sequence[LaunchedKernel]) -> list[str]:
+    """Sentences about launches with no program, or with programs along an axis that the kernel never asks for."""
+    told = []
+    for one in launched:
+        words = f"{one.name} was launched with a grid of {one.grid}"
+        unasked = [axis for axis, programs in enumerate(one.grid) if programs > 1 and axis not in one.asked]
+        if 0 in one.grid:
+            told.append(
+                f"{words}, so no program ran: consistent with a size that // rounds down to 0, where triton.cdiv rounds up"
+            )
+        elif unasked:
+            asks = " and ".join(f"tl.program_id({axis})" for axis in sorted(one.asked)) or "no tl.program_id at all"
+            told.append(
+                f"{words} and asks for {asks}: the {one.grid[unasked[0]]} programs along axis {unasked[0]} all do the same, consistent "
+                "with a grid whose axes are not those of the kernel"
+            )
+    return list(dict.fromkeys(told))
+
+
+def _written(seen: Seen) -> Seen:
+    """The output with right values where nothing was written."""
+    unwritten = poisoned(seen.got)
+    got = torch.where(unwritten, seen.expected.to(seen.got.dtype), seen.got)
+    return replace(seen, got=got, bad=seen.bad & ~unwritten)
+
+
+def _never_written(seen: Seen, is_told: bool) -> str:
+    """Args: is_told: the cause is known, and is left out."""
     unwritten = poisoned(seen.got)
     count = int(unwritten.sum())
     if not count:
@@ -257,7 +287,7 @@ def _never_written(seen: Seen) -> str:
         )
     else:
         cause = "elements that no thread or program takes for its own"
-    return f"{whose} never written: consistent with {cause}"
+    return f"{whose} never written" + ("" if is_told else f": consistent with {cause}")
 
 
 def _not_finite(seen: Seen) -> str:
@@ -489,7 +519,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-NO_VALUES: tuple[Callable[[Seen], str], ...] = (_never_written, _not_finite)
+NO_VALUES: tuple[Callable[[Seen], str], ...] = (_not_finite,)
 PATTERNS: tuple[Callable[[Seen], str], ...] = (
     *NO_VALUES,
     _constant_output,

@@ -28,7 +28,7 @@ from grader.report.model import (
 )
 from grader.verdict import tolerance
 from grader.verdict.cells import factor
-from grader.verdict.diagnosis import poisoned
+from grader.verdict.poison import poisoned
 
 NARROWEST = 64  # elements of a folded vector's row, unless there are fewer
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from grader.problem import Call, Mistakes
-from grader.protocol import EARLY_VALUE
+from grader.protocol import EARLY_VALUE, LaunchedKernel
+from grader.verdict.poison import poisoned
 
 LARGEST_PART = 2**19  # elements of an input for which suspects are computed
 UNEXPLAINED = 0.05  # the share of the error that a suspect may leave, as a root mean square
@@ -72,6 +73,7 @@ class Scene:
     earlier: earlier calls of the same case.
     before: the number of right entries of dimension 0 before the compared ones; None if all entries were compared at once.
     mistakes: the assignment's own, if it has a `mistakes.py`.
+    launched: the first launches of the call, where they are known.
     is_queued: the inputs held EARLY_VALUE until work on the given stream wrote them.
     """
 
@@ -81,6 +83,7 @@ class Scene:
     before: int | None = None
     mistakes: Mistakes | None = None
     is_queued: bool = False
+    launched: Sequence[LaunchedKernel] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Explanation:
     Attributes:
         is_weak: whether the mistake accounts only for elements that are NaN or infinite.
         is_nowhere_finite: whether all elements are NaN or infinite.
+        is_of_the_written: whether some elements were never written.
     """
 
     outputs: tuple[str, ...]
@@ -97,6 +101,7 @@ class Explanation:
     cause: str
     is_weak: bool = False
     is_nowhere_finite: bool = False
+    is_of_the_written: bool = False
 
     def __str__(self) -> str:
         *most, last = self.outputs
@@ -111,7 +116,8 @@ class Explanation:
                 f"{names} {verb} not finite where that is so {self.words}: consistent with {self.cause}; "
                 "or with another mistake that leads there"
             )
-        return f"{names} {verb} what comes out {self.words}: consistent with {self.cause}"
+        where = ", where anything was written," if self.is_of_the_written else ""
+        return f"{names}{where} {verb} what comes out {self.words}: consistent with {self.cause}"
 
 
 def explanations(
@@ -153,7 +159,7 @@ def explanations(
                 others.append(suspect)
             elif left <= UNEXPLAINED and left < 0.5 * known:
                 best[name] = left, [suspect]
-    grouped: dict[tuple[str, str, bool, bool], list[str]] = {}
+    grouped: dict[tuple[str, str, bool, bool, bool], list[str]] = {}
     for name, (left, found) in best.items():
         if len(found) <= MOST_WEAK:
             words, causes = "; or ".join(one.words for one in found), "; or ".join(one.cause for one in found)
@@ -161,15 +167,20 @@ def explanations(
                 causes += ", or with whatever else gives this one number"
             # The compared part may be one batch entry, or some rows: look at all of the output.
             nowhere = left == WEAK and not bool(torch.isfinite(got[name]).any())
-            grouped.setdefault((words, causes, left == WEAK, nowhere), []).append(name)
+            is_part = bool(poisoned(got[name]).any())
+            grouped.setdefault((words, causes, left == WEAK, nowhere, is_part), []).append(name)
     return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
 
 
 class _Wrong:
-    """A wrong output, or a part of it, beside its right values: all that is the same for every suspect."""
+    """A wrong output, or a part of it, beside its right values: all that is the same for every suspect. Elements that
+    were never written say nothing of a suspect.
+    """
 
     def __init__(self, got: Tensor, expected: Tensor) -> None:
-        self._got, self._expected, zero = got.double(), expected, got.new_zeros((), dtype=torch.float64)
+        self._unwritten = poisoned(got)
+        self._got, self._expected, zero = self._written(got.double()), expected, got.new_zeros((), dtype=torch.float64)
+        expected = self._written(expected)
         self._finite = torch.isfinite(self._got)
         self._is_finite = bool(self._finite.all())
         right = torch.isfinite(expected)
@@ -190,6 +201,7 @@ class _Wrong:
         """
         if self._got.shape != candidate.shape or not (self._is_weak or self._error):
             return math.inf
+        candidate = self._written(candidate)
         after = self._got - candidate
         if not self._is_finite:
             if not torch.equal(self._finite, torch.isfinite(candidate)):
@@ -212,6 +224,9 @@ class _Wrong:
         if self._few and rest > UNEXPLAINED_FEW * self._error:
             return math.inf
         return rest / self._error
+
+    def _written(self, output: Tensor) -> Tensor:
+        return output.masked_fill(self._unwritten, 0.0)
 
     def _fits_each(self, after: Tensor) -> bool:
         """Whether a suspect that leaves errors of this size explains every element; right elements count too."""
@@ -266,7 +281,8 @@ def _all_suspects(scene: Scene, got: Outputs, expected: Outputs, first: int) -> 
     if scene.is_queued:
         yield _before_its_stream(scene, first)
     if scene.mistakes is not None:
-        yield from scene.mistakes.suspects(scene.call, got, first)
+        written = {name: one.masked_fill(poisoned(one), math.nan) for name, one in got.items()}
+        yield from scene.mistakes.suspects(scene.call, written, first)
     if sum(tensor.numel() for tensor in scene.call.args.values()) <= LARGEST_PART:
         yield from _other_strides(scene)
 

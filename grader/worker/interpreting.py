@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
+from grader.protocol import LaunchedKernel
 from grader.worker.errors import place_in
 
 CONSTANTS_OPERATORS = [
@@ -103,6 +104,11 @@ class MemoryChecks:
     def run_operator(self) -> Callable[..., Any] | None:
         """The function to call in place of each PyTorch operator of the call (see `OperatorWatch`); None before `install`."""
         return None if self._checking is None else self._checking.memory.run_operator
+
+    @property
+    def launched(self) -> tuple[LaunchedKernel, ...]:
+        """The call's first launches."""
+        return () if self._checking is None else tuple(self._checking.launched)
 
     def tracer(self, arena: Any, traffic: Any) -> Any:
         """A `triton_cpu.tracing.Tracer` for the call; None before `install`."""

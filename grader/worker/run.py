@@ -117,7 +117,8 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
             _earlier.clear()
             return failure(error, device)
         launched = launches.count if device == "cpu" else None
-        return protocol.Reply(tuple(returned), operators=watch.seen, kernels=tuple(kernels), launches=launched)
+        seen, told = watch.seen, checks.launched
+        return protocol.Reply(tuple(returned), operators=seen, kernels=tuple(kernels), launches=launched, launched=told)
 
 
 def failure(error: BaseException, device: str) -> protocol.Reply:

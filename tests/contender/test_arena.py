@@ -22,7 +22,7 @@ from grader.contender.arena import ALIGNMENT, GUARD_BYTES, Arena, Slot, Stray
 from grader.judge.asking import check_memory
 from grader.judge.evidence import CheckFailed
 from grader.protocol import GUARD_BYTE, POISON_BYTE, Memory, Ref
-from grader.verdict.diagnosis import poisoned
+from grader.verdict.poison import poisoned
 from tests.support.open_files import open_files
 
 CPU = torch.device("cpu")

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from grader.assignment import load_assignment
 from grader.problem import Call, Mistakes, load_problem
-from grader.protocol import EARLY_VALUE, GUARD_BYTE, POISON_BYTE
+from grader.protocol import EARLY_VALUE, GUARD_BYTE, POISON_BYTE, LaunchedKernel
 from grader.verdict import diagnosis
-from grader.verdict.diagnosis import differs, explain, explain_call, poisoned
+from grader.verdict.diagnosis import differs, explain, explain_call
+from grader.verdict.poison import poisoned
 from grader.verdict.suspects import Scene
 from tests.conftest import ROOT as COURSE
 
@@ -1390,3 +1391,64 @@ def test_an_output_of_few_elements_is_shown_whole() -> None:
     assert shown(f64([[1.0, 2.0], [3.0, 4.0]]), unwritten) == (
         "y: expected  1  2       | 3              4\n   got       1  2.0001  | never written  never written"
     ).replace("  |", " |")
+
+
+def with_unwritten(got: Tensor, where: object) -> Tensor:
+    """The output in float32, with these elements never written."""
+    got = got.float()
+    got[where] = poison(tuple(got[where].shape), torch.float32)
+    return got
+
+
+@pytest.mark.parametrize("rows", [slice(20, None), slice(0, 7), slice(3, None, 5)])
+def test_elements_that_were_never_written_do_not_hide_the_cause_of_the_others(rows: slice) -> None:
+    call = attention_call()
+    more = more_keys(8, call.args["k"], call.args["v"])
+    got = with_unwritten(attention(call.args["q"], *more), (slice(None), rows))
+    lines = told(call, attention_oracle, {"o": got})
+    assert "o, where anything was written, is what comes out with 8 more keys of zeros" in lines[1]
+    assert any("were never written: consistent with" in line for line in lines)
+
+
+def test_a_pattern_of_what_was_written_is_told_beside_what_was_not() -> None:
+    expected = normal(40, 30)
+    lines = story(with_unwritten(3 * expected, slice(30, None)), expected)
+    assert "were never written" in lines[1]
+    assert lines[2].startswith("of what was written: got is 3 times expected throughout")
+
+
+def test_right_elements_beside_unwritten_ones_have_no_cause() -> None:
+    expected = normal(40, 30)
+    lines = story(with_unwritten(expected, slice(30, None)), expected)
+    assert not any("of what was written" in line for line in lines)
+
+
+# Launches of a call that left its output unwritten, and the words about them; "" where the grids say nothing.
+GRIDS = {
+    (
+        LaunchedKernel("fwd", (0, 2), ()),
+    ): r"fwd was launched with a grid of \(0, 2\), so no program ran: .* triton\.cdiv rounds up",
+    (
+        LaunchedKernel("rows", (5,), (1,)),
+    ): r"rows was launched with a grid of \(5,\) and asks for tl\.program_id\(1\): the 5 programs",
+    (
+        LaunchedKernel("rows", (1, 5), (0,)),
+    ): r"asks for tl\.program_id\(0\): the 5 programs along axis 1 all do the same",
+    (LaunchedKernel("rows", (5,), ()),): r"asks for no tl\.program_id at all: the 5 programs along axis 0",
+    (LaunchedKernel("rows", (1, 5), (1,)), LaunchedKernel("rows", (5, 3), (0, 1))): "",
+    (LaunchedKernel("rows", (1,), ()),): "",
+}
+
+
+@pytest.mark.parametrize("launched", GRIDS)
+def test_a_grid_of_nothing_or_along_another_axis_is_named(launched: tuple[LaunchedKernel, ...]) -> None:
+    expected = normal(5, 8)
+    got = with_unwritten(expected, slice(1, None))
+    scene = Scene(Call({"x": expected}), lambda call: {"y": call.args["x"]}, launched=launched)
+    lines = explain_call({"y": got}, {"y": expected}, {"y": poisoned(got)}, scene)
+    words = GRIDS[launched]
+    if words:
+        assert re.search(words, lines[1])
+        assert "32 of 40 elements (80%) were never written" in lines
+    else:
+        assert not any("was launched" in line for line in lines)

@@ -59,7 +59,6 @@ TABLE = {
     "import math": "unsupported AST node type: Import",
     "global SOMETHING": "unsupported AST node type: Global",
     "i = 1\ndel i": "unsupported AST node type: Delete",
-    "if (i := n) > 7:\n    pass": "unsupported AST node type: NamedExpr",
     "assert n > 0, 'n'": "",
     "i = 0 < n < 9": "simultaneous multiple comparison is not supported",
     "i = 1 if OFF and 0 < n < 9 else 2": "",

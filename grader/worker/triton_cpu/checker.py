@@ -86,12 +86,13 @@ class Checker:
         self._memory = memory
         self._order = AccessOrder()
         self._kernel, self._axes, self._warps = "the kernel", 1, 1
+        self._grid: tuple[int, ...] = ()
         self._program: tuple[int, ...] = ()
         self._stale = ""  # of the last number that was loaded, if some threads may have an old one: why
         self._is_own: dict[CodeType, bool] = {}
 
     def begin_launch(self, kernel: str, grid: Sequence[int], warps: int) -> None:
-        self._kernel, self._program, self._warps = kernel, (), warps
+        self._kernel, self._grid, self._program, self._warps = kernel, tuple(grid), (), warps
         self._axes = max((axis + 1 for axis, programs in enumerate(grid) if programs > 1), default=1)
         self._order.begin_launch()
 
@@ -128,6 +129,9 @@ class Checker:
             outside = (addresses < region.start) | (addresses > region.end - width)
             address = int(addresses[np.argmax(outside)])
             hint = f": consistent with {unguarded}" if address >= region.start else ""
+            if hint and outside.all() and any(program) and region.end > region.start:
+                grid = f"more programs than there is work for, as the grid is {self._grid}"
+                hint = f": consistent with {grid}, or with {unguarded}"
             self._raise("out of bounds", f"{verb} {given.place(address, width)}, in {self._line()}{hint}")
         return UnmaskedLanes(given, addresses, width, chosen, pointers.data.shape)
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder, ReduceScanOpInterface
 
+from grader.protocol import MAX_LAUNCHED, LaunchedKernel
 from grader.worker.triton_cpu.checker import UNSIGNED, Checker
 from grader.worker.triton_cpu.memory import KnownMemory
 from grader.worker.triton_cpu.regions import Given
@@ -25,6 +28,7 @@ NO_BOUNDARY = "an axis that boundary_check leaves out, or a shape or strides tha
 
 memory = KnownMemory()
 checker = Checker(memory)
+launched: list[LaunchedKernel] = []  # of the call, the first ones
 
 
 def provide() -> None:
@@ -35,12 +39,14 @@ def provide() -> None:
     _check_loads_and_stores()
     _check_atomics()
     _note_meetings()
+    _note_indices()
 
 
 def begin_call(arena: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
     """Begin a call with these tensors in the judge's arena."""
     memory.begin_call(arena, tensors)
     checker.fault = None
+    launched.clear()
 
 
 @contextlib.contextmanager
@@ -64,6 +70,8 @@ def begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any], wa
             if (given := _given(getattr(handle, "base", handle))) is not None:  # a descriptor's pointer is its base
                 given.name = f"{name}[{number}]" if isinstance(argument, tuple) else name
     checker.begin_launch(kernel, grid, warps)
+    if len(launched) < MAX_LAUNCHED:
+        launched.append(LaunchedKernel(re.sub(r"\W", "_", kernel)[:200] or "_", tuple(grid), ()))
     memory.in_kernel = True
 
 
@@ -209,6 +217,18 @@ def _note_meetings() -> None:
 
     InterpreterBuilder.create_barrier, InterpreterBuilder.create_dot = meeting(barrier), meeting(dot)
     ReduceScanOpInterface.apply = meeting(apply)
+
+
+def _note_indices() -> None:
+    """Note along which axes of the grid the programs of a launch ask for their index."""
+    index = InterpreterBuilder.create_get_program_id
+
+    def noted(builder: Any, axis: int) -> Any:
+        if launched and axis not in launched[-1].asked:
+            launched[-1] = replace(launched[-1], asked=(*launched[-1].asked, axis))
+        return index(builder, axis)
+
+    InterpreterBuilder.create_get_program_id = noted
 
 
 def _array(mask: Any) -> NDArray[np.bool_]:
