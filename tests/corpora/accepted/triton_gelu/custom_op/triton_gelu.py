@@ -1,0 +1,37 @@
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gelu_kernel(x_ptr, y_ptr, n, block: tl.constexpr):
+    offsets = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask).to(tl.float32)
+    u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+    tl.store(y_ptr + offsets, (x * tl.sigmoid(2.0 * u)).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@torch.library.custom_op("homework::into", mutates_args=("y",), device_types="cuda")
+def into(x: torch.Tensor, y: torch.Tensor) -> None:
+    assert x.is_cuda
+    assert y.device.type == "cuda"
+    if (n := x.numel()) > 0:
+        gelu_kernel[(triton.cdiv(n, 1024),)](x, y, n, block=1024)
+
+
+@torch.library.custom_op("homework::gelu", mutates_args=())
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    into(x, y)
+    return y
+
+
+@gelu.register_fake
+def of_its_shape(x):
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def triton_gelu(x):
+    return gelu(x)
