@@ -20,6 +20,7 @@ from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
 from grader.verdict.hints import hints
+from grader.verdict.policy import about_import
 from grader.verdict.scoring import speed_points
 
 PLACES_TOLD = 4
@@ -65,6 +66,7 @@ class Results:
             message=end.message or evidence.words,
             diagnosis=details,
             traceback=end.traceback,
+            of_file=end.of_file,
             errors=tuple(evidence.errors),
             map=end.map,
             gpu_time=evidence.gpu_time,
@@ -158,6 +160,7 @@ class _End:
     details: tuple[str, ...] = ()
     traceback: str = ""
     map: ErrorMap | None = None
+    of_file: bool = False
 
 
 def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
@@ -166,10 +169,12 @@ def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = Fals
         case None:
             return _End("passed")
         case ContenderFault():
-            found = hints(error.message, error.traceback, spec.entry, spec.contract)
+            message = about_import(error.message, error.traceback)
+            found = hints(message, error.traceback, spec.entry, spec.contract)
             if error.outcome == "skipped":  # the report shows only the message of a skipped case
-                return _End("skipped", "; ".join([error.message, *found]), error.details)
-            return _End(error.outcome, error.message, (*found, *error.details), error.traceback)
+                return _End("skipped", "; ".join([message, *found]), error.details)
+            of_file = error.of_file and error.outcome != "not_implemented"
+            return _End(error.outcome, message, (*found, *error.details), error.traceback, of_file=of_file)
         case CheckFailed():
             return _End("failed", error.message, error.details, map=error.map)
         case AssertionError() if asserts:

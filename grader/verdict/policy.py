@@ -113,6 +113,8 @@ MATRIX_PRODUCTS = _words("__matmul__ __rmatmul__ __imatmul__")
 DISPATCHERS = _words("__torch_dispatch__ __torch_function__")
 LOOKERS = _words("getattr setattr delattr")
 NOWHERE = " in the submission, nor a package of that name"  # the end of a finding about a missing module
+FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
+ABSENT = re.compile(r"ModuleNotFoundError: No module named '(\w+)'")
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,14 @@ class Read:
 
     findings: tuple[ForbiddenUse, ...]
     files: tuple[str, ...]
+
+
+def about_import(message: str, traceback: str) -> str:
+    """Python's error about a module that does not exist, in the words of a finding; any other message as it is."""
+    if (found := ABSENT.fullmatch(message)) is None:
+        return message
+    *_, place = ["", *(f"{file}, line {line}: " for file, line in FRAME.findall(traceback))]
+    return f"{place}imports {found[1]}, and there is no {found[1]}.py{NOWHERE}"
 
 
 def read_python(
