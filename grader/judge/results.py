@@ -19,6 +19,7 @@ from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
+from grader.verdict.causes import borne_out
 from grader.verdict.hints import hints
 from grader.verdict.policy import about_import
 from grader.verdict.scoring import speed_points
@@ -35,6 +36,7 @@ class Results:
     Attributes:
         canary: asked if a failure may be the machine's.
         cases, speed: results by assignment, part and name.
+        kinds: the `Evidence.kinds` of the cases that ran, by part and name.
         stopped: title of the first failed case by assignment, if the job stops early.
     """
 
@@ -44,6 +46,7 @@ class Results:
     compilation: Compilation
     cases: dict[tuple[str, str, str], CaseResult] = field(init=False, default_factory=dict)
     speed: dict[tuple[str, str, str], SpeedCaseResult] = field(init=False, default_factory=dict)
+    kinds: dict[tuple[str, str], dict[str, set[str]]] = field(init=False, default_factory=dict)
     stopped: dict[str, str] = field(init=False, default_factory=dict)
 
     def keep(self, place: ReportPlace, error: BaseException | None, evidence: Evidence, is_check: bool = False) -> None:
@@ -73,9 +76,13 @@ class Results:
             time_s=evidence.time_s,
         )
         self.cases[place.key] = result
+        if not is_check:
+            self.kinds.setdefault(place.of_part, {})[place.name] = evidence.kinds
         if self.run.job.stop_early and result.outcome not in ("passed", "skipped"):
             self.stopped.setdefault(place.assignment.name, place.title)
-        self.run.emit(CaseDone(assignment=place.assignment.name, part=place.part.name, result=result))
+        so_far = borne_out(self.of_part(place), self.kinds.get(place.of_part, {}))
+        (shown,) = (one for one in so_far if one.name == place.name)
+        self.run.emit(CaseDone(assignment=place.assignment.name, part=place.part.name, result=shown))
 
     def keep_speed(
         self,
