@@ -32,7 +32,8 @@ from grader.verdict.sources import binds
 
 MAX_SOURCE_BYTES = 1 << 20
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
-_failed, _absent = partial(CaseResult, outcome="failed"), partial(CaseResult, outcome="not_implemented")
+_failed = partial(CaseResult, name="file", tries="", outcome="failed", of_file=True)
+_absent = partial(CaseResult, tries="", outcome="not_implemented")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
     name, entry = assignment.spec.file, assignment.spec.entry
     stub = course / "starter" / name
     if name in found.misnamed:
-        return _failed(name="file", tries="the file has the name that is asked for", message=found.misnamed[name])
+        return _failed(message=found.misnamed[name])
     if path.exists() and not path.is_file():
         return None  # staging reports the reason
     try:
@@ -73,17 +74,17 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
         if path.exists():
             return None
         if told := in_place_of(stub, entry, path.parent):
-            return _failed(name="file", tries="the file has the name that is asked for", message=told)
+            return _failed(message=told)
         where = "here" if path.parent == Path() else f"in {path.parent}"
-        return _absent(name=name, tries="", message=f"there is no {name} {where}")
+        return _absent(name=name, message=f"there is no {name} {where}")
     if stub.is_file() and stub.read_bytes() == source:
         if told := beside_stub(stub, entry, path.parent):
-            return _failed(name="file", tries="the file is the one you wrote in", message=told)
-        return _absent(name=name, tries="", message=f"{name} is still the starter's stub")
+            return _failed(message=told)
+        return _absent(name=name, message=f"{name} is still the starter's stub")
     if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:
         return None
     if told := text.fault(name, source):
-        return _failed(name="text", tries="Python can read the file", message=told)
+        return _failed(message=told)
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(source, name)
@@ -91,14 +92,14 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
         where = f" in line {error.lineno}" if error.lineno else ""
         shown = f'  File "{name}", line {error.lineno}\n    {(error.text or "").rstrip()[:200]}\n' if where else ""
         told = f"{type(error).__name__}{where}: {error.msg}"
-        return _failed(name="syntax", tries="Python can read the file", message=told, traceback=shown)
+        return _failed(message=told, traceback=shown)
     except (ValueError, RecursionError, MemoryError):
         return None  # the worker reports the reason
     # Every name, bound or used, so that no bound name is missed; "*" for an import of everything.
     names = {name for node in ast.walk(tree) for name in (*binds(node), getattr(node, "id", ""))}
     if entry not in names and not names & BINDS_UNSEEN:
         functions = [one.name for one in tree.body if isinstance(one, ast.FunctionDef) and not one.decorator_list]
-        return _failed(name="entry", tries=f"the file has {entry}()", message=missing_function(name, entry, functions))
+        return _failed(message=missing_function(name, entry, functions))
     return None
 
 

@@ -47,8 +47,8 @@ def remark(call: Call) -> str:
     if n == m:
         return ""
     return (
-        f"in this call there are {n} queries and {m} keys: where the cases with as many "
-        "of both pass, it is consistent with an offset or a bound that takes one number for the other"
+        f"in this call there are {n} queries and {m} keys, and the cases with as many "
+        "of both pass: consistent with an offset or a bound that takes one number for the other"
     )
 
 
@@ -166,7 +166,7 @@ class Attention:
                 yield (
                     f"of the first {kept} of {size} {what} alone, as many as there are {others}"
                     + (f", in whole blocks of {b}" if b > 1 else ""),
-                    f"the number of {others} taken for the number of {what}, where the cases with as many of both pass",
+                    f"the number of {others} taken for the number of {what}",
                     lambda at: at < kept,
                 )
         for b in reversed(TILES):

@@ -139,8 +139,8 @@ def _wrong(cases: Iterable[CaseResult]) -> str:
     wrong = [one for one in cases if one.outcome != "passed" and one.outcome not in UNDECIDED]
     found = {one.message: one for one in reversed(wrong)}
     first = [one for one in wrong if found[one.message] is one]
-    more = f"\nand {len(wrong) - MAX_CASES} more cases" if len(wrong) > MAX_CASES else ""
-    return "\n".join(f"{one.title}: {one.message[:MAX_WORDS]}" for one in first[:MAX_CASES]) + more
+    more = f"\nand {len(wrong) - MAX_CASES} more cases" if len(wrong) > MAX_CASES and not wrong[0].of_file else ""
+    return "\n".join(f"{one.fault_of_file or one.title}: {one.message[:MAX_WORDS]}" for one in first[:MAX_CASES]) + more
 
 
 # The autograder -------------------------------------------------------------------------------------------------------

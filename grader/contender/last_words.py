@@ -18,6 +18,8 @@ NO_ANSWER, STOPPED = "no answer within", ": stopped"  # begin and end of the mes
 LAST_WORDS = "Timeout ("  # begins the stack that faulthandler prints into the log: the worker's last words
 LAST_WORDS_S = 3.0  # on a busy machine faulthandler's thread must wait for a core
 LOOK_INTERVAL_S = 0.05
+MAX_FRAMES = 8  # the innermost
+MAX_SOURCE_BYTES, MAX_LINE = 1 << 20, 200
 # A frame of Triton's interpreter while it calls a function for each element.
 ELEMENT_BY_ELEMENT = re.compile(r'/triton/runtime/interpreter\.py", line \d+ in (generic_reduce|generic_scan)\n')
 SLOW_IN_PYTHON = (
@@ -80,9 +82,24 @@ def ended(code: int | None, in_bubblewrap: bool, log: Log, folder: Path | None) 
 
 
 def student_frames(text: str, folder: Path | None) -> str:
-    """The frames of faulthandler's output that lie in `folder`, innermost first; "" if no file was loaded."""
+    """The frames of faulthandler's output that lie in `folder`, as Python shows a traceback: the innermost last, each with its
+    line. "" if no file was loaded.
+    """
     if folder is None:
         return ""
     root = re.escape(str(folder) + os.sep)
-    lines = re.findall(rf'File "{root}([^"\n]{{1,200}})", line (\d+) in (\S{{1,100}})', text)
-    return "\n".join(f'  File "{file}", line {line}, in {function}' for file, line, function in lines[:8])
+    frames = re.findall(rf'File "{root}([^"\n]{{1,200}})", line (\d{{1,7}}) in (\S{{1,100}})', text)[:MAX_FRAMES]
+    told = ((f'  File "{file}", line {line}, in {of}', _line(folder, file, int(line))) for file, line, of in frames)
+    return "\n".join(f"{frame}\n    {line}" if line else frame for frame, line in reversed(list(told)))
+
+
+def _line(folder: Path, file: str, number: int) -> str:
+    """A line of a file in `folder`; "" if there is none. The student can write any path into the log."""
+    try:
+        path = (folder / file).resolve()
+        if not path.is_relative_to(folder.resolve()) or not path.is_file() or path.stat().st_size > MAX_SOURCE_BYTES:
+            return ""
+        lines = path.read_bytes().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[number - 1].strip()[:MAX_LINE] if 0 < number <= len(lines) else ""

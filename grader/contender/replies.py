@@ -21,6 +21,7 @@ class ContenderFault(Exception):
         traceback: the student's frames, or a compiler's output.
         details: further sentences for the student.
         raised_by: the submission's own code, a library that it called, or the toolchain, which may mean the machine.
+        of_file: whether the file is at fault before any call: it must not be run, or could not be built or loaded.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class ContenderFault(Exception):
         traceback: str = "",
         details: tuple[str, ...] = (),
         raised_by: RaisedBy = "library",
+        of_file: bool = False,
     ) -> None:
         self.outcome: Outcome = outcome
         self.message = message if message.strip() else "failed without a word"
         super().__init__(self.message)
         self.traceback, self.details = traceback, details
         self.raised_by: RaisedBy = raised_by
+        self.of_file = of_file
 
 
 def decode(body: bytes) -> Reply:

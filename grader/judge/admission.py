@@ -63,6 +63,8 @@ class Admission:
         if wrong := [one for one in results if one.outcome not in ("passed", *UNDECIDED)]:
             names = ", ".join(one.title for one in wrong[:MAX_NAMED]) + (" ..." if len(wrong) > MAX_NAMED else "")
             words = f"not timed: speed counts where the answers are right, and here {names} went wrong"
+            if wrong[0].of_file:
+                words = f"not timed: {place.assignment.spec.file} {wrong[0].fault_of_file}"
             raise ContenderFault(wrong[0].outcome, words)
         if any(one.outcome == "infra_error" for one in results):
             raise pytest.skip.Exception("not timed: the grader failed in a correctness case")

@@ -30,7 +30,7 @@ from grader.report.model import (
     worst,
 )
 from grader.verdict.advice import advice
-from grader.verdict.causes import with_maps_of_causes
+from grader.verdict.causes import borne_out, with_maps_of_causes
 from grader.verdict.resources import kernel_resources
 from grader.verdict.scoring import Graded, group_points, speed_points
 
@@ -84,7 +84,8 @@ class Gathering:
     def part(self, assignment: Assignment, part: Part) -> PartResult:
         shows = {case.name: case.shows_values(self.run.device_name) for case in part.cases}
         results = {name: self._case(assignment, part, name) for group in part.groups for name in group.names}
-        results = dict(zip(results, with_maps_of_causes(list(results.values())), strict=True))
+        told = borne_out(list(results.values()), self.results.kinds.get((assignment.name, part.name), {}))
+        results = dict(zip(results, with_maps_of_causes(told), strict=True))
         graded = {name: Graded(_ended(result), shows.get(name, True)) for name, result in results.items()}
         groups = []
         for group in part.groups:

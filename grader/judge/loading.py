@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from grader.assignment import Assignment
 from grader.contender.contender import CallLimits, Contender
 from grader.contender.cuda_cpu import provide_runtime
+from grader.contender.last_words import NO_ANSWER, STOPPED
 from grader.contender.replies import ContenderFault
 from grader.judge.environment import find_compiler
 from grader.nvidia import find_nvcc
 from grader.protocol import Build
+
+AT_IMPORT = re.compile(r'^  File "([^"\n]+)", line (\d+), in <module>\n    (.+)$', re.MULTILINE)
+IMPORTS = re.compile(r"(import|from)\b")
 
 
 def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Contender:
@@ -36,7 +41,26 @@ def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Con
         contender.load(
             folder / spec.file, spec.entry, build, limits, gpu=None if contender.device == "cuda" else spec.gpu
         )
-    except ContenderFault:
+    except ContenderFault as fault:
         contender.kill()
+        fault.of_file = True
+        if fault.message.startswith(NO_ANSWER):
+            doing = "built and loaded" if spec.language == "cuda" else "imported"
+            fault.message = f"{fault.message.removesuffix(STOPPED)} while {spec.file} was {doing}{STOPPED}"
+            fault.details = (*at_import(fault.traceback), *fault.details)
         raise
     return contender
+
+
+def at_import(traceback: str) -> tuple[str, ...]:
+    """What a file that takes too long to import did: a sentence about its last line outside of all functions, if that is known."""
+    *_, found = [None, *AT_IMPORT.finditer(traceback)]
+    if found is None:
+        return ()
+    file, line, source = found.groups()
+    told = f"line {line} of {file} was running, `{source}`"
+    if IMPORTS.match(source):
+        return (told,)
+    return (
+        f'{told}, as it does whenever the file is imported: put what tries your kernels out below `if __name__ == "__main__":`',
+    )

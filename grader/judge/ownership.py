@@ -37,11 +37,11 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
     """
     if answer is None:
         words = f"{assignment.spec.file} and the files beside it take too long to be read, or too much memory: {READING_LIMITS}"
-        return ContenderFault("forbidden", words)
+        return ContenderFault("forbidden", words, of_file=True)
     uses = answer.gradients if gradients else answer.plain
     if not uses.count:
         outcome: Outcome = "build_failed" if assignment.spec.language == "cuda" else "failed"
-        return ContenderFault(outcome, answer.unreadable) if answer.unreadable else None
+        return ContenderFault(outcome, answer.unreadable, of_file=True) if answer.unreadable else None
     (first, *others), (line, *other_lines) = uses.findings, uses.lines
     more = f" (and {uses.count - 1} more)" if others else ""
     frames = zip(others, other_lines, strict=True)
@@ -49,9 +49,11 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
         f'  File "{one.file}", line {one.line}: {one.words}\n    {of}\n' for one, of in frames
     )
     if uses.count == uses.absent:
-        return ContenderFault("failed", f"{first.file}, line {first.line}: {first.words}{more}", told)
+        message = f"{first.file}, line {first.line}: {first.words}{more}"
+        return ContenderFault("failed", message, told, of_file=not gradients)
     why = TRIED_OUT if first.tried_out else NOT_YOURS
-    return ContenderFault("forbidden", f"{first.file}, line {first.line}: {first.words}{more}; {why}", told)
+    message = f"{first.file}, line {first.line}: {first.words}{more}; {why}"
+    return ContenderFault("forbidden", message, told, of_file=not gradients)
 
 
 def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:

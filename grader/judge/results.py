@@ -19,7 +19,9 @@ from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
+from grader.verdict.causes import borne_out
 from grader.verdict.hints import hints
+from grader.verdict.policy import about_import
 from grader.verdict.scoring import speed_points
 
 PLACES_TOLD = 4
@@ -34,6 +36,7 @@ class Results:
     Attributes:
         canary: asked if a failure may be the machine's.
         cases, speed: results by assignment, part and name.
+        kinds: the `Evidence.kinds` of the cases that ran, by part and name.
         stopped: title of the first failed case by assignment, if the job stops early.
     """
 
@@ -43,6 +46,7 @@ class Results:
     compilation: Compilation
     cases: dict[tuple[str, str, str], CaseResult] = field(init=False, default_factory=dict)
     speed: dict[tuple[str, str, str], SpeedCaseResult] = field(init=False, default_factory=dict)
+    kinds: dict[tuple[str, str], dict[str, set[str]]] = field(init=False, default_factory=dict)
     stopped: dict[str, str] = field(init=False, default_factory=dict)
 
     def keep(self, place: ReportPlace, error: BaseException | None, evidence: Evidence, is_check: bool = False) -> None:
@@ -65,15 +69,20 @@ class Results:
             message=end.message or evidence.words,
             diagnosis=details,
             traceback=end.traceback,
+            of_file=end.of_file,
             errors=tuple(evidence.errors),
             map=end.map,
             gpu_time=evidence.gpu_time,
             time_s=evidence.time_s,
         )
         self.cases[place.key] = result
+        if not is_check:
+            self.kinds.setdefault(place.of_part, {})[place.name] = evidence.kinds
         if self.run.job.stop_early and result.outcome not in ("passed", "skipped"):
             self.stopped.setdefault(place.assignment.name, place.title)
-        self.run.emit(CaseDone(assignment=place.assignment.name, part=place.part.name, result=result))
+        so_far = borne_out(self.of_part(place), self.kinds.get(place.of_part, {}))
+        (shown,) = (one for one in so_far if one.name == place.name)
+        self.run.emit(CaseDone(assignment=place.assignment.name, part=place.part.name, result=shown))
 
     def keep_speed(
         self,
@@ -158,6 +167,7 @@ class _End:
     details: tuple[str, ...] = ()
     traceback: str = ""
     map: ErrorMap | None = None
+    of_file: bool = False
 
 
 def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
@@ -166,10 +176,12 @@ def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = Fals
         case None:
             return _End("passed")
         case ContenderFault():
-            found = hints(error.message, error.traceback, spec.entry, spec.contract)
+            message = about_import(error.message, error.traceback)
+            found = hints(message, error.traceback, spec.entry, spec.contract)
             if error.outcome == "skipped":  # the report shows only the message of a skipped case
-                return _End("skipped", "; ".join([error.message, *found]), error.details)
-            return _End(error.outcome, error.message, (*found, *error.details), error.traceback)
+                return _End("skipped", "; ".join([message, *found]), error.details)
+            of_file = error.of_file and error.outcome != "not_implemented"
+            return _End(error.outcome, message, (*found, *error.details), error.traceback, of_file=of_file)
         case CheckFailed():
             return _End("failed", error.message, error.details, map=error.map)
         case AssertionError() if asserts:

@@ -25,6 +25,7 @@ from grader.protocol import POISON_BYTE, SAMPLE_CUT
 from grader.report.model import OutputError
 from grader.verdict import diagnosis
 
+SMALLER, OTHERS = "the smaller cases", "the other cases"  # conditions, see `causes.borne_out`
 OF_OTHERS = 1000  # first call numbers of `together`'s other inputs, above the `calls` of any case
 
 
@@ -50,11 +51,16 @@ class Trials:
             CaseRefused: the case itself is at fault.
         """
         sample = self.run.device.type == "cpu" and case.case.cpu_windows > 1
+        if case.case.pieces > 1:
+            evidence.kinds.add(SMALLER)
+        if case.case.together > 1:
+            evidence.kinds.add(OTHERS)
         if case.case.pieces > 1 and not sample:
             self._run_in_pieces(case, contender, number, evidence)
             return
         call = case.inputs(self.run.seed, number, self.run.device)
         self.gradients[case.place.of_part] = call.upstream is not None
+        evidence.kinds |= diagnosis.kinds_of(call, case.problem.mistakes)
         if sample:
             self._run_sample(case, contender, call, evidence)
             return
@@ -118,7 +124,7 @@ class Trials:
         windows = case.case.cpu_windows
         elements = windows * max(tensor.numel() for tensor in call.args.values()) - SAMPLE_CUT
         cause = "consistent with an index or a length kept in 32 bits, int or float"
-        hint = f"with {elements:,} elements, more than an int can count: where the smaller cases pass, {cause}"
+        hint = f"with {elements:,} elements, more than an int can count, and {SMALLER} pass: {cause}"
         try:
             (got,) = self._answers(case, contender, [call], evidence, windows=windows)
         except ContenderFault as fault:
@@ -197,7 +203,7 @@ def _together_hint(with_gradients: bool, reverse: bool) -> str:
         first = "last" if reverse else "first"
         order = f"all forward passes ran before the backward passes, of which that of the {first} call came first"
         cause = "something that a forward pass keeps elsewhere than in ctx and the next one overwrites"
-    return f"{order}: where the other cases pass, consistent with {cause}"
+    return f"{order}, and {OTHERS} pass: consistent with {cause}"
 
 
 def _whole(shapes: Sequence[Mapping[str, torch.Size]], dtype: torch.dtype) -> Call:

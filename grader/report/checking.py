@@ -124,16 +124,17 @@ class CheckView(LiveView):
         if result.traceback:
             frames = [shortened(line, LETTERS) for line in result.traceback.rstrip().splitlines()]
             blocks.append(Padding(Frames(frames), (1, 0, 0, 0)))
-        if folded := _folded(tally):
+        if not result.of_file and (folded := _folded(tally)):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
-        ended = "" if result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
+        ended = "" if result.of_file or result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
+        name = result.fault_of_file or result.title
         if self._place is not None:
-            words = " ".join(f"{result.title}:{ended} {within(result.message, LETTERS)}".split())
+            words = " ".join(f"{name}:{ended} {within(result.message, LETTERS)}".split())
             self._console.print(plain(f"{self._place(result, file)}: error: {words}"), soft_wrap=True)
             self._console.print(Padding(Group(*blocks[1:]), (0, 0, 0, 4)))
             return
-        title = Text.assemble((f"{mark} {file}", style), "  ", plain(result.title, "bold"), (ended, style))
-        tries = plain(result.tries, "dim") if result.tries not in ("", result.title) else None
+        title = Text.assemble((f"{mark} {file}", style), "  ", plain(name, "bold"), (ended, style))
+        tries = plain(result.tries, "dim") if result.tries not in ("", name) and not result.of_file else None
         panel = Panel(
             Group(*blocks), title=title, title_align="left", subtitle=tries, subtitle_align="left", border_style="red"
         )

@@ -42,7 +42,7 @@ class Detail:
     """The amount of detail about an assignment.
 
     causes: of a part, with an example.
-    sentences: of an example, beside its message and the sentence that names the cause.
+    sentences: of an example, beside its message and the sentence that names the cause, or else the first.
     map_lines: of the map of a part's first cause.
     traceback_lines, log_lines, names: at most.
     letters: of a line of a message or a traceback, at most; a message has a line for each LINE of them.
@@ -110,13 +110,22 @@ def has_more(cause: Cause) -> bool:
 
 
 def case_view(
-    case: CaseResult, detail: Detail, name: str = "", cause: str = "", with_map: bool = False
+    case: CaseResult, detail: Detail, name: str = "", cause: str = "", with_map: bool = False, file: str = ""
 ) -> RenderableType:
-    """One case: name and outcome, message, cause, map, further sentences, the student's frames."""
+    """One case: name and outcome, message, cause, map, further sentences, the student's frames.
+
+    Args:
+        name: of several cases, in place of this one's.
+        file: of all cases of a part; its name and fault stand for them, if the fault is the file's.
+    """
     mark, style = STYLE[case.outcome]
-    head = Text.assemble((f"{mark} {name or case.title}", style), (f"  {case.outcome.replace('_', ' ')}", style))
+    if file and case.of_file:
+        head = Text(f"{mark} {file} {case.fault_of_file}", style)
+    else:
+        head = Text.assemble((f"{mark} {name or case.title}", style), (f"  {case.outcome.replace('_', ' ')}", style))
     if not name and case.tries not in ("", case.title):
         head.append(f"  ({case.tries})", style="dim")
+    cause = cause or next(iter(case.diagnosis), "")  # of an error, the first sentence is the hint
     others = [at for at, line in enumerate(case.diagnosis) if line != cause][: detail.sentences]
     kept = [line for at, line in enumerate(case.diagnosis) if line == cause or at in others]
     lines: list[RenderableType] = [plain(within(case.message, detail.letters)), *map(plain, kept)]
@@ -135,10 +144,11 @@ def case_view(
 
 
 def within(message: str, letters: int) -> str:
-    """The first lines of a message, and the first letters of each."""
+    """The first lines of a message and the last one, where Triton gives its reason; and the first letters of each."""
     lines, most = message.splitlines(), letters // LINE
-    more = [f"... {len(lines) - most} more lines"] if len(lines) > most else []
-    return "\n".join([*(shortened(line, letters) for line in lines[:most]), *more])
+    if len(lines) > most:
+        lines = [*lines[: most - 1], f"... {len(lines) - most} more lines", lines[-1]]
+    return "\n".join(shortened(line, letters) for line in lines)
 
 
 def is_cut(case: CaseResult, detail: Detail) -> bool:

@@ -7,7 +7,7 @@ and an `infra_error` leave points ungraded; ungraded points are never counted as
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -201,6 +201,15 @@ def title(name: str, tries: str) -> str:
     return tries if name.startswith("test_") and tries else name
 
 
+_FAULTS_OF_FILES: Mapping[Outcome, str] = {
+    "build_failed": "does not build",
+    "crashed": "crashes while it is loaded",
+    "forbidden": "is forbidden",
+    "out_of_memory": "takes too much memory to load",
+    "timed_out": "takes too long to load",
+}
+
+
 class CaseResult(Model):
     """The result of a case or check."""
 
@@ -210,6 +219,7 @@ class CaseResult(Model):
     message: Words = Field(default="", description="what is wrong, in a student's words, or why it was skipped")
     diagnosis: tuple[Words, ...] = ()
     traceback: Words = Field(default="", description="the student's own frames")
+    of_file: bool = Field(default=False, description="a fault of the file, and of no case: nothing was called")
     errors: tuple[OutputError, ...] = ()
     map: ErrorMap | None = Field(default=None, description="of the output that the message is about")
     gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
@@ -218,6 +228,11 @@ class CaseResult(Model):
     @property
     def title(self) -> str:
         return title(self.name, self.tries)
+
+    @property
+    def fault_of_file(self) -> str:
+        """What holds for the file, as "does not build"; "" if the result is a case's own."""
+        return _FAULTS_OF_FILES.get(self.outcome, "cannot be loaded") if self.of_file else ""
 
     @model_validator(mode="after")
     def _explained(self) -> CaseResult:

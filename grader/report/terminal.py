@@ -141,7 +141,7 @@ def _assignment(result: AssignmentResult, detail: Detail) -> RenderableType:
     told: set[tuple[str, str]] = set()
     found = [cause for part in result.parts for cause in causes(part.cases)]
     for part in result.parts:
-        blocks += _part(part, detail, told)
+        blocks += _part(part, result.file, detail, told)
         told |= {cause.key for cause in causes(part.cases)}
     blocks += hints(result)
     blocks += printed(result, "your code", "; more in report.json", detail)
@@ -185,12 +185,14 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "", detail: Det
     return blocks
 
 
-def _part(part: PartResult, detail: Detail, told: Collection[tuple[str, str]]) -> list[RenderableType]:
+def _part(part: PartResult, file: str, detail: Detail, told: Collection[tuple[str, str]]) -> list[RenderableType]:
     points = Text.assemble("correctness ", points_text(part.points), "   speed ", points_text(part.speed.points))
     head = headline(plain(part.title, "bold"), points)
     blocks: list[RenderableType] = [head]
     if (every := alike(part.cases)) is not None:
-        return [head, indented(case_view(every, detail, "every case"))]
+        if every.of_file and causes([every])[0].key in told:
+            return [head, indented(plain(f"{STYLE[every.outcome][0]} {file}: as above", STYLE[every.outcome][1]))]
+        return [head, indented(case_view(every, detail, "every case", file=file))]
     blocks.append(_groups(part, detail))
     blocks += failures(part, detail, told)
     skipped = [case.message for case in part.cases if case.outcome == "skipped"]

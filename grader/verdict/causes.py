@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from grader.report.model import CaseResult
+from grader.report.model import UNDECIDED, CaseResult
 from grader.verdict.cells import is_telling
 
 CONSISTENT = "consistent with "
 NUMBER = re.compile(r"\[[^][]*\]|\((?:\d+, ?)*\d*\)|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
+# A cause that depends on other cases: "..., and the smaller cases pass: consistent with ...".
+CONDITION = re.compile(rf", and (the [a-z ]+) pass: {CONSISTENT}")
+COMES_OUT = " what comes out "  # begins the words of a suspect; OR stands between several that fit
+OR = "; or "
+ONE_NUMBER = ", or with whatever else gives this one number"  # ends the causes of suspects that one element fits
 PLACE = " is the first wrong element"  # the rest of a message is each case's own
 MAX_MAPS = 3  # of a part
 # General causes, which fit any output that is not finite, or any input that is not contiguous: `diagnosis` names them
@@ -68,6 +73,44 @@ def causes(cases: Iterable[CaseResult]) -> list[Cause]:
         found.append(Cause(key, example, sentence, tuple(case for case in alike if case is not example)))
         left = [one for one in left if not any(one[0] is case for case in alike)]
     return found
+
+
+def borne_out(cases: Sequence[CaseResult], kinds: Mapping[str, Collection[str]]) -> list[CaseResult]:
+    """A part's cases, without the causes that other cases refute.
+
+    A cause on condition that certain cases pass (CONDITION) is kept if one of these has passed and none has gone wrong. A cause from
+    one element is kept if another case names it too, or if no other case has wrong numbers.
+
+    Args:
+        kinds: for each case that ran, by name, the conditions that are not about it: a large case is none of "the smaller cases".
+    """
+
+    def do_pass(condition: str) -> bool:
+        meant = {one.outcome for one in cases if condition not in kinds.get(one.name, (condition,))}
+        return "passed" in meant and meant <= {"passed", *UNDECIDED}
+
+    def without_refuted(case: CaseResult) -> Iterator[str]:
+        others = [one for one in cases if one.outcome == "failed" and one.errors and not _is_of_one_number(one)]
+        for line in case.diagnosis:
+            if line.endswith(ONE_NUMBER) and others:
+                output, words = _comes_out(line)
+                surer = (other for one in others for other in one.diagnosis)
+                same = (one for one in surer if _comes_out(one)[0] == output and _comes_out(one)[1] in words.split(OR))
+                yield from list(same)[:1]
+            elif (found := CONDITION.search(line)) is None or do_pass(found[1]):
+                yield line
+
+    return [case.model_copy(update={"diagnosis": tuple(without_refuted(case))}) for case in cases]
+
+
+def _is_of_one_number(case: CaseResult) -> bool:
+    return any(line.endswith(ONE_NUMBER) for line in case.diagnosis)
+
+
+def _comes_out(line: str) -> tuple[str, str]:
+    """The output of a sentence about suspects, and their words."""
+    output, _, rest = line.partition(COMES_OUT)
+    return output, rest.partition(f": {CONSISTENT}")[0]
 
 
 def alike(cases: Iterable[CaseResult]) -> CaseResult | None:

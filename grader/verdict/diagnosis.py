@@ -15,8 +15,9 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from grader.problem import Call, Mistakes
 from grader.protocol import LaunchedKernel
-from grader.verdict.causes import OF_INFINITY, OF_NAN, OF_STRIDES
+from grader.verdict.causes import CONDITION, OF_INFINITY, OF_NAN, OF_STRIDES
 from grader.verdict.poison import poisoned
 from grader.verdict.suspects import Scene, explanations
 
@@ -86,7 +87,7 @@ def explain_call(
                 )
             if sentence := _by_input(scene, name, expected[name], bad[name]):
                 here.insert(2, sentence)
-            if is_first and (sentence := _odd_strides(scene)):
+            if is_first and (sentence := _odd_strides(scene.call)):
                 here.insert(1, sentence)
         lines += here
     remark = getattr(scene.mistakes, "remark", None)
@@ -100,14 +101,20 @@ def explain_call(
     return lines + [_whole(name, got[name], expected[name], bad[name]) for name in few]
 
 
-def _odd_strides(scene: Scene) -> str:
+def kinds_of(call: Call, mistakes: Mistakes | None) -> set[str]:
+    """The conditions (see `causes.borne_out`) that are not about a case with this call."""
+    remark = getattr(mistakes, "remark", lambda _: "")
+    return {found[1] for line in (_odd_strides(call), remark(call)) if (found := CONDITION.search(line))}
+
+
+def _odd_strides(call: Call) -> str:
     """A sentence about the call's first tensor that is not contiguous; empty if all are."""
-    upstream = {} if scene.call.upstream is None else {"the upstream gradient": scene.call.upstream}
-    for name, tensor in {**upstream, **scene.call.args}.items():
+    upstream = {} if call.upstream is None else {"the upstream gradient": call.upstream}
+    for name, tensor in {**upstream, **call.args}.items():
         if not tensor.is_contiguous():
             return (
-                f"in this case {name} is not contiguous, its strides are {tensor.stride()}: where the cases with contiguous "
-                f"inputs pass, it is consistent with {OF_STRIDES}"
+                f"in this case {name} is not contiguous, its strides are {tensor.stride()}, and the cases with contiguous "
+                f"inputs pass: consistent with {OF_STRIDES}"
             )
     return ""
 

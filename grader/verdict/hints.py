@@ -11,8 +11,9 @@ from grader.protocol import code_of
 class Hint(NamedTuple):
     """The next step after an error.
 
-    said: a pattern of the error's message. words: a sentence for the student; {entry} stands for the function's name and {contract}
-    for its declaration. place: a pattern of the last frame of the traceback, or of a compiler's lines below its error; "" fits any.
+    said: a pattern of the error's message. words: a sentence for the student; {entry} stands for the function's name, {contract}
+    for its declaration, and {name} for the pattern's group of that name. place: a pattern of the last frame of the traceback, or of
+    a compiler's lines below its error; "" fits any.
     """
 
     said: str
@@ -101,6 +102,10 @@ HINTS = {
     "input-asked-for": Hint(
         r"^EOFError: EOF when reading a line",
         'nobody can type while a file is graded: put what asks for input below `if __name__ == "__main__":`',
+    ),
+    "module-absent": Hint(
+        r"imports (?P<name>[\w.]+), and there is no \w+\.py in the submission",
+        "{name} is not installed where the course is graded: do without it; or, if it is your own module, hand it in too",
     ),
     "notebooks-name": Hint(
         r"name '(get_ipython|display)' is not defined",
@@ -500,5 +505,11 @@ def hint_for(message: str, traceback: str = "") -> str:
 
 def hints(message: str, traceback: str = "", entry: str = "", contract: str = "") -> tuple[str, ...]:
     """The sentence of the hint for an error, if there is one. `entry`: the student's function, as `contract` declares it."""
-    name = hint_for(message, traceback)
-    return (HINTS[name].words.replace("{entry}", entry).replace("{contract}", contract),) if name else ()
+    if not (name := hint_for(message, traceback)):
+        return ()
+    found = PATTERNS[name][0].search(message)
+    named = {"entry": entry, "contract": contract, **(found.groupdict() if found else {})}
+    words = HINTS[name].words
+    for key, value in named.items():
+        words = words.replace(f"{{{key}}}", value)
+    return (words,)

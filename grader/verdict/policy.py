@@ -149,6 +149,8 @@ LOOKERS = _words("getattr setattr delattr")
 # What may be assigned to, of libraries: settings. Whatever else a library finds changed, it calls, as the grader does.
 SETTINGS = ("torch.backends", "triton.knobs", "logging", "warnings")
 NOWHERE = " in the submission, nor a package of that name"  # the end of a finding about a missing module
+FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
+ABSENT = re.compile(r"ModuleNotFoundError: No module named '(\w+)'")
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,14 @@ class Read:
 
     findings: tuple[ForbiddenUse, ...]
     files: tuple[str, ...]
+
+
+def about_import(message: str, traceback: str) -> str:
+    """Python's error about a module that does not exist, in the words of a finding; any other message as it is."""
+    if (found := ABSENT.fullmatch(message)) is None:
+        return message
+    *_, place = ["", *(f"{file}, line {line}: " for file, line in FRAME.findall(traceback))]
+    return f"{place}imports {found[1]}, and there is no {found[1]}.py{NOWHERE}"
 
 
 def read_python(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from grader.problem import Call, Mistakes
 from grader.protocol import EARLY_VALUE, LaunchedKernel
+from grader.verdict.causes import COMES_OUT, CONSISTENT, ONE_NUMBER, OR
 from grader.verdict.poison import poisoned
 
 LARGEST_PART = 2**19  # elements of an input for which suspects are computed
@@ -32,7 +33,7 @@ EXACT = 1e-3  # the search ends with a suspect that leaves no more of the error
 # The share counted for a suspect that only explains that outputs are small; a more precise suspect may replace it.
 SMALL = 4 * EXACT
 WEAK = 0.04  # the share counted for a suspect that only explains the places of NaN and infinity; several may
-MOST_WEAK = 3  # more weak suspects of one output are no explanation
+MOST_WEAK = 3  # more weak suspects of one output, or more that one number fits, are no explanation
 # For an elementwise function a suspect must explain each error above EACH and above EACH_SHARE of the element, but for
 # a share of EACH_UNEXPLAINED.
 EACH = 1e-4
@@ -117,7 +118,7 @@ class Explanation:
                 "or with another mistake that leads there"
             )
         where = ", where anything was written," if self.is_of_the_written else ""
-        return f"{names}{where} {verb} what comes out {self.words}: consistent with {self.cause}"
+        return f"{names}{where} {verb}{COMES_OUT}{self.words}: {CONSISTENT}{self.cause}"
 
 
 def explanations(
@@ -133,7 +134,7 @@ def explanations(
     best: dict[str, tuple[float, list[Suspect]]] = {}
     part, compared = slice(None), dict[str, _Wrong]()  # the part of the outputs that is compared, and each output's
     for suspect in _all_suspects(scene, got, expected, first):
-        open_ones = [name for name in wrong if name not in best or best[name][0] > EXACT]
+        open_ones = [name for name in wrong if name not in best or best[name][0] > EXACT or got[name].numel() == 1]
         if not open_ones:
             break
         try:
@@ -155,16 +156,18 @@ def explanations(
             shares = dict.fromkeys(shares, min(shares.values()))
         for name, left in shares.items():
             known, others = best.get(name, (math.inf, []))
-            if left == known == WEAK and suspect.cause not in (other.cause for other in others):
+            fit_alike = suspect.each and got[name].numel() == 1 and max(left, known) <= UNEXPLAINED_FEW
+            if fit_alike or (left == known == WEAK and suspect.cause not in (other.cause for other in others)):
                 others.append(suspect)
             elif left <= UNEXPLAINED and left < 0.5 * known:
                 best[name] = left, [suspect]
     grouped: dict[tuple[str, str, bool, bool, bool], list[str]] = {}
     for name, (left, found) in best.items():
         if len(found) <= MOST_WEAK:
-            words, causes = "; or ".join(one.words for one in found), "; or ".join(one.cause for one in found)
+            words = OR.join(one.words for one in found)
+            causes = OR.join(dict.fromkeys(one.cause for one in found))
             if got[name].numel() == 1 and any(one.each for one in found):
-                causes += ", or with whatever else gives this one number"
+                causes += ONE_NUMBER
             # The compared part may be one batch entry, or some rows: look at all of the output.
             nowhere = left == WEAK and not bool(torch.isfinite(got[name]).any())
             is_part = bool(poisoned(got[name]).any())

@@ -14,6 +14,7 @@ from grader.worker import gpu_only
 
 MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
+CUT = "\n...\n"
 SUBMISSION_FRAMES = 12
 MAX_CAUSES = 20
 ALIKE = 0.87  # similarity of two names by difflib: arrange and arange have 0.92, sign and sin 0.86
@@ -81,14 +82,20 @@ def place_in(file: str, line: int) -> str:
 def describe(error: BaseException) -> WorkerError:
     """Describe an exception for the student."""
     if isinstance(error, LoadError):
-        return WorkerError(error.kind, "", clean(str(error))[:MAX_TRACEBACK], "", error.raised_by)
+        return WorkerError(error.kind, "", _within(clean(str(error)), MAX_TRACEBACK), "", error.raised_by)
     place = clean(_own_traceback(error))[-MAX_TRACEBACK:]
     if (fault := next((one for one in _chain(error) if isinstance(one, KernelFault)), None)) is not None:
         return WorkerError("failed", "", clean(str(fault))[:MAX_MESSAGE], place, "submission")
     if not _on_gpu and (words := _needs_gpu(error)):
         return WorkerError("unsupported", "", clean(words), place, "submission")
-    message = PACKAGES.sub("", clean(without_root(_message(error)))[:MAX_MESSAGE])
+    message = _within(PACKAGES.sub("", clean(without_root(_message(error)))), MAX_MESSAGE)
     return WorkerError(_kind(error), clean(type(error).__name__)[:100], message, place, _raised_by(error))
+
+
+def _within(text: str, most: int) -> str:
+    """The text, or its first quarter and its end: Triton gives its reason below the source of the kernel."""
+    first, last = most // 4, most - most // 4 - len(CUT)
+    return text if len(text) <= most else f"{text[:first]}{CUT}{text[-last:]}"
 
 
 def _chain(error: BaseException) -> list[BaseException]:

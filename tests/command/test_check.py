@@ -116,7 +116,7 @@ def test_files_that_were_saved_together_come_in_the_courses_order(course: Course
 @pytest.mark.parametrize(
     ("content", "words", "code"),
     [
-        (TOLD_AT_ONCE, ["✗ task.py  syntax", "SyntaxError in line 1", "def double(x:"], 1),
+        (TOLD_AT_ONCE, ["✗ task.py  cannot be loaded ─", "SyntaxError in line 1", "def double(x:"], 1),
         ("def duoble(x):\n    return x\n", ["✗ task.py", "task.py has no function 'double'"], 1),
         (
             "def helper(x): ...\n\n\ndef my_double(x):\n    return x\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -183,12 +184,17 @@ LOADING: dict[str, str | None] = {
     "fine": "from helper_of_mine import two\n\ndef double(x):\n    return x * two\n",
     "helper_of_mine": "two = 2\n\ndef double(x):\n    return x * two\n",
 }
+OF_CALLS = {"absent", "stub", "edited_stub", "no_arguments", "no_options", "fine", "helper_of_mine"}
 LOADING_EXPECTED: dict[str, tuple[str, str, str]] = {
     "absent": ("not_implemented", "there is no absent.py in the submission", ""),
     "stub": ("not_implemented", "still the starter's stub", ""),
     "edited_stub": ("not_implemented", "double: to do", 'File "edited_stub.py", line 3, in double'),
     "bad_syntax": ("failed", "SyntaxError", 'File "bad_syntax.py", line 1'),
-    "bad_import": ("failed", "No module named 'no_such_module'", 'File "bad_import.py", line 1'),
+    "bad_import": (
+        "failed",
+        "bad_import.py, line 1: imports no_such_module, and there is no no_such_module.py in the submission, nor a package",
+        'File "bad_import.py", line 1',
+    ),
     "no_name": (
         "failed",
         "cannot import name 'three' from 'helper_of_mine' (helper_of_mine.py)",
@@ -199,7 +205,7 @@ LOADING_EXPECTED: dict[str, tuple[str, str, str]] = {
     "no_arguments": ("failed", "cannot be called with 1 arguments", ""),
     "exits": ("crashed", "SystemExit", 'File "exits.py", line 2'),
     "exits_hard": ("crashed", "exit code 0", ""),
-    "hangs": ("timed_out", "no answer within 4 s", 'File "hangs.py", line '),
+    "hangs": ("timed_out", "no answer within 4 s while hangs.py was imported: stopped", 'File "hangs.py", line '),
     "no_options": ("passed", "", ""),
     "fine": ("passed", "", ""),
     "helper_of_mine": ("passed", "", ""),
@@ -227,6 +233,7 @@ def test_a_file_that_cannot_be_loaded_says_why(ran: Ran, name: str) -> None:
         assert case.outcome == outcome
         assert words in case.message
         assert frame in case.traceback
+        assert case.of_file == (name not in OF_CALLS)
         assert "grader" not in case.traceback, "the traceback shows frames that are not the student's"
 
 
@@ -254,9 +261,16 @@ def test_a_crash_names_the_students_line(ran: Ran) -> None:
 
 @pytest.mark.parametrize("name", ["endless-loop", "endless-loop-in-c"])
 def test_who_takes_too_long_reads_where(ran: Ran, name: str) -> None:
-    place = ran.case("faults", name).traceback.splitlines()[0]
+    *_, place, _ = ran.case("faults", name).traceback.splitlines()  # and the line itself
     assert place.startswith('  File "faults.py", line ')
     assert place.endswith(f"in f{list(CASES).index(name)}")
+
+
+def test_a_file_that_takes_too_long_to_import_reads_which_line_ran(ran: Ran) -> None:
+    assert re.match(
+        r"line [12] of hangs.py was running, `(while True:|pass)`, as it does whenever",
+        ran.case("hangs", "one").diagnosis[0],
+    )
 
 
 def test_where_a_worker_was_is_nothing_that_it_printed(ran: Ran) -> None:

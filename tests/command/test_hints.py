@@ -17,6 +17,7 @@ from grader.contender.replies import ContenderFault, build_fault, fault_of
 from grader.nvidia import find_nvcc
 from grader.protocol import WorkerError
 from grader.verdict.hints import HINTS, hint_for
+from grader.verdict.policy import about_import
 from grader.worker import nvcc
 from grader.worker.cuda_cpu import build
 from tests.conftest import ROOT
@@ -40,7 +41,7 @@ NVCC_ALONE |= {"shared-too-large", "shared-initialised", "launch-in-a-kernel", "
 
 
 def hint_of(fault: ContenderFault) -> str:
-    return hint_for(fault.message, fault.traceback)
+    return hint_for(about_import(fault.message, fault.traceback), fault.traceback)
 
 
 @pytest.mark.parametrize("how", ["cpu", "compile"])

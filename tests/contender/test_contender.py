@@ -394,8 +394,24 @@ Thread 0x00007f865f0b1b80 (most recent call first):
 def test_whose_time_is_up_reads_where_and_what_only_a_cpu_is_slow_at(on_cpu: bool) -> None:
     fault = last_words.late(1.0, Allowance(60.0), logged(ENDLESS), Path("/s"), on_cpu)
     assert (fault.outcome, fault.message) == ("timed_out", "no answer within 1 s: stopped")
-    assert fault.traceback == '  File "softmax.py", line 5, in combine\n  File "softmax.py", line 12, in kernel'
+    assert fault.traceback == '  File "softmax.py", line 12, in kernel\n  File "softmax.py", line 5, in combine'
     assert [detail[:19] for detail in fault.details] == (["it was in tl.reduce"] if on_cpu else [])
+
+
+def test_frames_have_their_lines_and_no_file_of_others(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "softmax.py").write_text("first\n    second\n")
+    (tmp_path / "secret.py").write_text("secret\n")
+    (own / "link.py").symlink_to(tmp_path / "secret.py")
+    files = ("softmax.py", "softmax.py", "../secret.py", "link.py", "absent.py")
+    lines = (2, 9, 1, 1, 1)
+    text = "".join(f'  File "{own}/{file}", line {line} in f\n' for file, line in zip(files, lines, strict=True))
+    *most, last = last_words.student_frames(text, own).splitlines()
+    assert most[-1:] == ['  File "softmax.py", line 2, in f']
+    assert last == "    second"
+    assert not any("secret" in line for line in most if "File" not in line)
+    assert len(most) == 5
 
 
 def test_whose_time_for_the_assignment_is_up_reads_that() -> None:

@@ -25,7 +25,7 @@ def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
         name="a", spec=SimpleNamespace(title="A", file="a.py", parts=[part], language="triton")
     )
     early = CaseResult(name="early", tries="", outcome="passed")
-    results: Any = SimpleNamespace(cases={("a", "p", "early"): early}, speed={})
+    results: Any = SimpleNamespace(cases={("a", "p", "early"): early}, speed={}, kinds={})
     nobody: Any = None
     run: Any = SimpleNamespace(job=SimpleNamespace(speed=True), device_name="cpu")
     compilation: Any = SimpleNamespace(kernels={})
@@ -52,5 +52,7 @@ def test_a_part_keeps_the_maps_of_its_first_causes() -> None:
     }
     nobody: Any = None
     run: Any = SimpleNamespace(job=SimpleNamespace(speed=False), device_name="cpu")
-    found = Gathering(run, nobody, SimpleNamespace(cases=cases, speed={}), nobody, False).part(assignment, part)  # type: ignore[arg-type]
+    found = Gathering(run, nobody, SimpleNamespace(cases=cases, speed={}, kinds={}), nobody, False).part(
+        assignment, part
+    )  # type: ignore[arg-type]
     assert [case.name for case in found.cases if case.map is not None] == [f"{cause}0" for cause in "abcde"[:MAX_MAPS]]

@@ -232,6 +232,13 @@ def test_cases_that_all_end_alike_are_called_every_case() -> None:
     assert "every case" not in page(make_report(make_part(*absent, make_case())))
 
 
+def test_a_fault_of_the_file_is_told_of_the_file() -> None:
+    broken = [make_case(name, "build_failed", message="no", of_file=True) for name in ("n-0", "n-1")]
+    (story,) = re.findall(r"<article.*?</article>", page(make_report(make_part(*broken))), re.DOTALL)
+    assert "softmax.py does not build" in story
+    assert not re.search("n-0|n-1|every case|more case", story)
+
+
 def test_a_long_log_is_cut() -> None:
     text = page(make_report(make_part(make_case()), log="x" * 100_000))
     assert "x" * MAX_LOG in text

@@ -170,6 +170,28 @@ def test_where_every_case_ends_alike_it_is_said_once() -> None:
         assert "n-1" not in text
 
 
+OF_FILE = (
+    ("build_failed", "does not build"),
+    ("timed_out", "takes too long to load"),
+    ("forbidden", "is forbidden"),
+    ("failed", "cannot be loaded"),
+)
+
+
+@pytest.mark.parametrize(("outcome", "words"), OF_FILE)
+def test_a_fault_of_the_file_is_told_of_the_file_and_of_no_case(outcome: str, words: str) -> None:
+    cases = [make_case(f"n-{number}", outcome, message="line 3 is wrong", of_file=True) for number in range(3)]
+    parts = [make_part(*cases, points=LOST, name=name) for name in ("forward", "backward")]
+    text = shown(make_report(*parts))
+    assert f"✗ softmax.py {words}\n" in text.replace("│", "").replace("  ", "").replace(" \n", "\n")
+    assert "✗ softmax.py: as above" in text
+    assert text.count("line 3 is wrong") == 1
+    assert "every case" not in text
+    out = checked(cases[0], file="softmax.py", left=17)
+    assert f"✗ softmax.py  {words} ─" in out
+    assert not re.search("n-0|tries|not run|timed out|build failed", out)
+
+
 def test_many_failures_are_cut_but_all_are_named() -> None:
     most = DETAILS[0].causes
     cases = [
@@ -279,6 +301,17 @@ def test_the_cause_of_most_cases_comes_first_with_one_example() -> None:
     assert "or --verbose" not in shown(make_report(make_part(few[0], make_case(), points=LOST)))
 
 
+def test_a_long_error_keeps_its_end_and_its_hint_where_room_is_scarce() -> None:
+    """Triton shows the kernel and, below it, what is wrong with it."""
+    message = "\n".join(["CompilationError: at 40:8:", *(f"    source {at}" for at in range(40)), "unsupported: Break"])
+    failed = make_case("n", "failed", message=message, diagnosis=("leave no loop early", "the input of n"))
+    out = io.StringIO()
+    Console(file=out, width=80).print(case_view(failed, DETAILS[-1]))
+    assert re.findall(
+        "at 40:8|source 1\\b|source 2\\b|... 38 more lines|unsupported: Break|leave no loop|the input", out.getvalue()
+    ) == ["at 40:8", "source 1", "... 38 more lines", "unsupported: Break", "leave no loop"]
+
+
 def test_a_sentence_that_two_outputs_have_is_told_once_where_room_is_scarce() -> None:
     where = "only rows 64 to 99 are wrong"
     failed = make_case("n", "failed", diagnosis=(MASK.format(3), where, "dv[0] is the first wrong element", where))
@@ -357,11 +390,13 @@ def planned(cases: int, file: str = "softmax.py", title: str = "") -> Planned:
     return Planned(device="cpu", parts=(part,), isolation=Isolation(jail="none"))
 
 
-def checked(result: CaseResult, report: Report | None = None, file: str = "softmax.py", width: int = 80) -> str:
-    """What is printed of a check of one case."""
+def checked(
+    result: CaseResult, report: Report | None = None, file: str = "softmax.py", width: int = 80, left: int = 0
+) -> str:
+    """What is printed of a check of one case, with others left that are not run."""
     out = io.StringIO()
     with CheckView(Console(file=out, width=width), "grader check mine") as view:
-        view(planned(1, file))
+        view(planned(1 + left, file))
         view(CaseDone(assignment="softmax", part="forward", result=result))
         if report is not None:
             view.finish(report)

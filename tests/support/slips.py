@@ -94,6 +94,7 @@ TRITON = [
     Slip(
         "notebooks-name", BOTH, f"{HEAD}\ndef double(x):\n    return x\n\nget_ipython().system('pip install triton')\n"
     ),
+    Slip("module-absent", BOTH, f"{HEAD}\nimport einx\n\ndef double(x):\n    return x\n"),
     Slip("relative-import", BOTH, f"{HEAD}\nfrom .kernels import twice\n\ndef double(x):\n    return x\n"),
     autograd("gradients-in-number", "pass", "return dy * 2"),
     autograd("gradients-in-number", "pass", "pass"),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from grader.report.model import ErrorMap
-from grader.verdict.causes import MAX_MAPS, OF_INFINITY, OF_NAN, OF_STRIDES, causes, with_maps_of_causes
+from grader.report.model import CaseResult, ErrorMap, OutputError
+from grader.verdict.causes import MAX_MAPS, OF_INFINITY, OF_NAN, OF_STRIDES, borne_out, causes, with_maps_of_causes
 from grader.verdict.cells import is_telling, shrunk, worst_of
 from tests.report.building import make_case
 
@@ -17,6 +17,7 @@ def a_map(*cells: str, **more: Any) -> ErrorMap:
     return ErrorMap.model_validate({"output": "y", "cells": cells} | sizes | more)
 
 
+ERROR = OutputError(output="y", worst=1, worst_budget=0, rms=1, rms_budget=0, pytorch_worst=0, pytorch_rms=0)
 TELLING, UNIFORM = a_map("..", ".u"), a_map("11", "22")
 
 
@@ -87,6 +88,58 @@ def test_a_general_cause_yields_to_a_nearer_one() -> None:
     assert names(found) == [["b", "a", "c"], ["d", "g"], ["e"], ["f"]]
     assert [cause.sentence for cause in found] == [near, other, infinite, nan]
     assert [cause.sentence for cause in causes([cases[0], cases[5]])] == [nan, infinite]
+
+
+def output(case: str, *diagnosis: str, **fields: Any) -> CaseResult:
+    """A case with a wrong number."""
+    return make_case(case, "failed", errors=(ERROR,), diagnosis=diagnosis, **fields)
+
+
+CONDITIONAL = "x is not contiguous, and the cases with contiguous inputs pass: consistent with an index"
+STRIDED = "the cases with contiguous inputs"
+
+
+@pytest.mark.parametrize(
+    ("others", "is_kept"),
+    [
+        (["passed"], True),
+        (["passed", "skipped", "infra_error"], True),
+        (["passed", "failed"], False),
+        (["crashed"], False),
+        (["skipped"], False),
+        ([], False),
+    ],
+)
+def test_a_cause_on_condition_that_others_pass_is_kept_if_they_do(others: list[str], is_kept: bool) -> None:
+    cases = [output("t", "before", CONDITIONAL, "after"), output("t2", CONDITIONAL), make_case("check", "failed")]
+    cases += [make_case(f"n-{at}", outcome) for at, outcome in enumerate(others)]
+    kinds = {"t": {STRIDED, "the other cases"}, "t2": {STRIDED}, **{f"n-{at}": set() for at in range(len(others))}}
+    found = borne_out(cases, kinds)
+    assert found[0].diagnosis == ("before", *([CONDITIONAL] if is_kept else []), "after")
+    assert found[1:] == [
+        one.model_copy(update={"diagnosis": found[1].diagnosis}) if one.name == "t2" else one for one in cases[1:]
+    ]
+    assert bool(found[1].diagnosis) == is_kept
+
+
+ALONE = "y is what comes out as relu(x); or with 2 for 3: consistent with ReLU; or a constant, or with whatever else gives this one number"
+SURE = "y is what comes out {}: consistent with what it is"
+
+
+@pytest.mark.parametrize(
+    ("others", "kept"),
+    [
+        ([output("n-9", SURE.format("with 2 for 3"))], SURE.format("with 2 for 3")),
+        ([output("n-9", "x"), output("n-10", "x", SURE.format("as relu(x)"))], SURE.format("as relu(x)")),
+        ([output("n-9", SURE.format("by half"))], ""),
+        ([output("n-9")], ""),
+        ([make_case("n-9"), make_case("n-10", "crashed"), output("n-2", ALONE)], ALONE),
+    ],
+)
+def test_a_cause_from_one_number_is_kept_if_others_bear_it_out(others: list[CaseResult], kept: str) -> None:
+    first, *left = borne_out([output("n-1", ALONE), *others], {})
+    assert first.diagnosis == ((kept,) if kept else ())
+    assert left == others
 
 
 def test_failures_without_a_cause_go_by_their_messages() -> None:

@@ -1005,7 +1005,7 @@ def test_outputs_that_are_right_are_named_beside_an_unexplained_one() -> None:
 
 
 def test_two_lengths_are_pointed_out_where_nothing_explains_an_output() -> None:
-    words = "in this call there are 40 queries and 70 keys: where the cases with as many of both pass, it is consistent with"
+    words = "in this call there are 40 queries and 70 keys, and the cases with as many of both pass: consistent with"
     call = attention_call(keys=70, backward=True)
     a = Backward(call)
     for wrong in ({"dk": normal(2, 70, 16)}, {"dk": normal(2, 70, 16), "dv": a.s.exp().mT @ a.do}):
@@ -1140,7 +1140,7 @@ LONG_SOFTMAXES = [
     ),
     # Strides that would leave the memory are not tried.
     Mistake(
-        "in this case x is not contiguous, its strides are (0, 0): where the cases",
+        "in this case x is not contiguous, its strides are (0, 0), and the cases with contiguous inputs pass: consistent with",
         normal(1).expand(20, 50),
         lambda _: normal(20, 50),
     ),
@@ -1340,6 +1340,21 @@ def test_noise_in_a_few_numbers_meets_no_formula(seed: int) -> None:
         x = normal(*shape, seed=seed)
         wrong = oracle(Call({"x": x}))["y"] * (1 + 0.1 * normal(*shape, seed=seed + 50))
         assert not any("comes out" in line for line in told(x, oracle, wrong))
+
+
+def test_of_the_mistakes_that_one_number_fits_all_are_named_or_none() -> None:
+    """0.44715 for 0.044715 and 0.45 come to the same, and ReLU too, where tanh is -1 in float32."""
+
+    def cause(value: float) -> str:
+        x = f64([value])
+        _, line, *_ = told(x.float(), gelu_oracle, with_tanh_of(x, ROOT * (x + 0.44715 * x**3)))
+        return line.removeprefix("y is what comes out ")
+
+    assert cause(-0.5).startswith(
+        "with 0.44715 in place of 0.044715: consistent with a constant that is not the handout's, or"
+    )
+    assert cause(1.71).startswith("with 0.45 in place of 0.044715; or with 0.44715 in place of 0.044715: consistent")
+    assert not any("comes out" in one for one in told(f64([-5.0]).float(), gelu_oracle, f64([0.0])))
 
 
 # Small errors, and what is not finite ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch
 
 from grader.protocol import Returned, Time
 from grader.worker import run
+from grader.worker.errors import MAX_MESSAGE, describe
 from grader.worker.run import COPIED_ALONE_BYTES, NotDifferentiable, deliver, gradients, overlap
 from grader.worker.timing import MappedBench
 from grader.worker.yardsticks import NOTHING, load
@@ -151,3 +152,11 @@ def test_what_has_no_gradient_stands_in_the_place_of_all(value: Any) -> None:
     x = torch.ones(3, requires_grad=True)
     found = gradients(value, [x, x], torch.ones(3))
     assert [type(one) for one in found] == [NotDifferentiable] * 3
+
+
+def test_the_end_of_a_long_error_is_kept() -> None:
+    """Triton's errors end in their reason, which has a hint."""
+    told = describe(ValueError("at 99:8:\n" + "    source\n" * 1000 + "unsupported AST node type: Break"))
+    assert told.message.startswith("at 99:8:")
+    assert told.message.endswith("unsupported AST node type: Break")
+    assert len(told.message) == MAX_MESSAGE
