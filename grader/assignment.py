@@ -205,6 +205,11 @@ class Case(Keyed):
             raise ValueError(f"{' and '.join(asked)} cannot go together: each makes calls in a way of its own")
         return self
 
+    @property
+    def is_huge(self) -> bool:
+        """Whether the inputs are too large to be drawn without need."""
+        return self.memory_gib is not None or self.pieces > 1 or self.cpu_windows > 1 or not self.interpreted
+
     def shows_values(self, device: Device) -> bool:
         """Whether passing the case shows that the kernel computes right values."""
         return self.degenerate is None and (self.cpu_windows == 1 or device != "cpu")

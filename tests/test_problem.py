@@ -210,6 +210,45 @@ def test_a_wrong_key_of_a_case_is_named_with_file_part_case_and_what_is_allowed(
     assert ", ".join(common) in message
 
 
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (('y = "element"', 'y = "element", z = "all"'), "[tolerance] scale names the output 'z'; those of problem.py are y"),
+        (('y = "element"', 'Y = "element"'), "[tolerance] scale names the output 'Y'; those of problem.py are y"),
+        (("points = 5\n", 'points = 5\nchecks = ["test_law"]\n'), "checks: there is no test 'test_law' in "),
+    ],
+)  # fmt: skip
+def test_a_name_of_problem_toml_that_nothing_has_is_refused(write: Write, toml: Change, words: str) -> None:
+    assignment = write(toml=toml)
+    assert refusal(bind_cases, [assignment], "cpu").startswith(f"{assignment.folder / 'problem.toml'}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("toml", "baselines", "words"),
+    [
+        (("n = 1000", 'n = 1000\nothers = ["liger"]'), "def eager(x): pass", "lacks the function liger(), which speed case 'large'"),
+        (("n = 1000", "n = 1000"), "def eagre(x): pass", "lacks the function eager(), which speed case 'large'"),
+        (("n = 1000", "n = 1000"), "def eager(x) pass", "SyntaxError: "),
+    ],
+)  # fmt: skip
+def test_a_contender_that_baselines_lack_is_refused(write: Write, toml: Change, baselines: str, words: str) -> None:
+    assignment = write(toml=toml)
+    (assignment.folder / "baselines.py").write_text(baselines)
+    assert refusal(bind_speed_cases, [assignment]).startswith(f"{assignment.folder / 'baselines.py'}: {words}")
+
+
+def test_the_outputs_of_each_part_may_differ(write: Write) -> None:
+    """Here the last case alone has both."""
+    both = 'def outputs(call): return {"y": (4,), **({"z": (4,)} if len(call.args["x"]) == 4 else {})}'
+    assignment = write(
+        toml=("n = 4, cpu = { n = 2 } }", 'n = 3 }, { name = "both", tries = "z too", n = 4 }'),
+        problem=('def outputs(call): return {"y": tuple(call.args["x"].shape)}', both),
+    )
+    toml = assignment.folder / "problem.toml"
+    toml.write_text(toml.read_text().replace('scale = { y = "element" }', 'scale = { y = "element", z = "all" }'))
+    assert len(bind_cases([load_assignment(assignment.folder)], "cpu")) == 2
+
+
 def test_every_case_of_the_course_binds_on_both_devices() -> None:
     course = load_course(ROOT)
     on_cpu, on_gpu = bind_cases(course, "cpu"), bind_cases(course, "cuda")
@@ -378,7 +417,9 @@ def test_only_those_run_that_bands_and_roofline_need_unless_everyone_does(
 ) -> None:
     bands = ", ".join(f'{{ vs = "{one}", speedup = {1 + at}, points = 1 }}' for at, one in enumerate(baselines))
     old = 'bands = [{ vs = "eager", speedup = 0.5, points = 1 }]'
-    case = speed_of(write(toml=(old, f"bands = [{bands}]\n{more}"))).declared
+    assignment = write(toml=(old, f"bands = [{bands}]\n{more}"))
+    (assignment.folder / "baselines.py").write_text("def eager(x): pass\nsdpa_flash = sdpa_cudnn = eager\n")
+    case = speed_of(assignment).declared
     assert case.opponents == opponents.split()
     assert case.contenders(everyone=False) == needed.split()
     assert case.contenders(everyone=True) == everyone.split()

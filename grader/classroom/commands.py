@@ -20,6 +20,7 @@ from grader.classroom.differences import course_of
 from grader.classroom.export import Format, Wanted, export
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grades import Basis, Grades
+from grader.classroom.grading import why_not_here
 from grader.classroom.intake import Order, add_to_class, new_class
 from grader.classroom.model import ClassRun
 from grader.classroom.people import find, find_all
@@ -105,8 +106,12 @@ def new_(
             speed=speed,
             effort="quick" if quick else "full",
         )
+        with console.status("trying the course ..."):
+            fault = why_not_here(facts, course)
         with console.status("reading ..."):
             told = new_class(run, facts, order, roster)
+        if fault:
+            note(f"this machine cannot grade it as it is: {fault}")
         _tell([*told, f"made: {run}; `grader class run {shlex.quote(str(run))}` grades it"])
 
 

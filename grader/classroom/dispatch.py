@@ -27,6 +27,7 @@ from grader.classroom.lock import NAME, Lock, lock
 from grader.classroom.model import Attempt
 from grader.classroom.station import Station
 from grader.classroom.task import Task, read_again, spoilt
+from grader.console import EXIT_INFRA
 from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError
 
@@ -80,6 +81,8 @@ class Dispatch:
         command: makes the command of a grading.
         why_unusable: why a hand-in cannot be graded; "" if it can.
         begun: whether the class has a graded attempt.
+        reference: the staff's files. Where a station fails them as well as a hand-in, the fault is the station's or the
+            course's, and counts against nobody; None: no station is tried.
         clean_up: see `grading.clean_up`.
 
     Attributes:
@@ -100,6 +103,7 @@ class Dispatch:
         options: Options,
         *,
         begun: bool = False,
+        reference: Path | None = None,
         clean_up: Callable[[], str] = grading.clean_up,
     ) -> None:
         self.folder = folder
@@ -113,6 +117,7 @@ class Dispatch:
         self._watcher = watcher
         self._options = options
         self._begun = begun
+        self._reference = reference
         self._clean_up = clean_up
         self._later: dict[str, float] = {}  # when a hand-in may be asked for again, by the monotonic clock
         self._said: set[str] = set()
@@ -248,6 +253,12 @@ class Dispatch:
 
     def _finish(self, station: Station, ended: RunningAttempt) -> None:
         attempt, report = ended.result(self._why_unusable)
+        if attempt.exit_code == EXIT_INFRA and self._fails_the_reference(station):
+            ended.discard()
+            station.grading = None
+            self.started -= 1
+            station.out = f"{station.place} is taken out: it grades the course's own files no better: {attempt.fault}"
+            return self._leave(station)
         if report is not None:
             settle(self.folder, report, self._begun, self._options.anyway)
             self._begun = True
@@ -270,15 +281,27 @@ class Dispatch:
             station.note(task.handin, "")
             self.seconds.append((attempt.ended - attempt.started).total_seconds())
         self._watcher.ended(task, attempt)
-        if station.out:
-            self._watcher.say(station.out)
-            if station.next is not None:
-                station.next.discard()
-                station.next = None
-                self.started -= 1
-                self.killed += 1
-            station.release()
-        return None
+        return self._leave(station) if station.out else None
+
+    def _leave(self, station: Station) -> None:
+        """Leave a station that is taken out."""
+        self._watcher.say(station.out)
+        if station.next is not None:
+            station.next.discard()
+            station.next = None
+            self.started -= 1
+            self.killed += 1
+        station.release()
+
+    def _fails_the_reference(self, station: Station) -> bool:
+        """Whether the reference fails at this station by a fault of the machine, or of the course. Other stations wait."""
+        if self._reference is None or not self._reference.is_dir():
+            return False
+        gpu = station.gpu.uuid if station.gpu else None
+        holds = station.held.descriptors if station.held else ()
+        limit_s = self._options.limit_s
+        code, _ = grading.grade_the_courses(self._command, self._reference, gpu, holds, station.cores, limit_s)
+        return code == EXIT_INFRA
 
     def _end(self) -> None:
         """End all gradings that still go on. A second Ctrl-C ends them at once."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from grader.assignment import load_course
 from grader.classroom import gradebook, gradescope
 from grader.classroom.folder import ClassError, RunFolder, full_disk_told, write_whole
-from grader.classroom.grades import Basis, Grade, Grades
+from grader.classroom.grades import Basis, Grade, Grades, number
 from grader.classroom.sheet import BOM, read_sheet
-from grader.report.style import counted
+from grader.report.style import counted, first_of
 
 
 class Format(StrEnum):
@@ -65,11 +65,11 @@ def export(folder: RunFolder, wanted: Wanted, course: Path) -> tuple[Path, list[
         into.parent.mkdir(parents=True, exist_ok=True)
     if wanted.form is Format.csv:
         write_whole(into, BOM + gradebook.table(every))  # by which Excel knows UTF-8
-        return into, [*_counted(every), *_overrides(every, wanted.basis)]
+        return into, [*_counted(every), *_overrides(every, wanted.basis), *_unlike(every)]
     is_gradescope = wanted.form is Format.gradescope
     said = gradebook.refuse_open(every, wanted.form.value.capitalize(), wanted.without_open, also_missing=is_gradescope)
     left_out = len(every) - len(said)
-    notes = [*_counted(said), *_overrides(said, wanted.basis)]
+    notes = [*_counted(said), *_overrides(said, wanted.basis), *_unlike(said)]
     notes += [f"{left_out} left out, whose points are not all graded"] * bool(left_out)
     if is_gradescope:
         gradescope.export(folder, said, wanted.basis, file_names(folder, course), into)
@@ -108,3 +108,25 @@ def _overrides(grades: Iterable[Grade], basis: Basis) -> list[str]:
     count = sum(one.override is not None for one in grades)
     asked = " also in an export of correctness alone" if basis == "correctness" else ""
     return [f"{count} by decision, which stands instead of the graded points{asked}"] * bool(count)
+
+
+def _unlike(grades: Iterable[Grade]) -> list[str]:
+    """Sentences about graded points that do not mean the same: out of other totals, or of another course or grader."""
+    graded = [one for one in grades if one.counting and one.points and one.override is None]
+    totals: dict[str, list[str]] = {}
+    courses: dict[str, list[str]] = {}
+    for one in graded:
+        assert one.counting
+        assert one.points
+        totals.setdefault(f"{number(one.points.possible)} points", []).append(one.student.key)
+        if one.counting.fingerprint:
+            courses.setdefault(one.counting.fingerprint, []).append(one.student.key)
+    again = "`grader class regrade` and `run` grade them alike"
+    if len(totals) > 1:
+        shares = "; ".join(f"{total}: {first_of(keys)}" for total, keys in totals.items())
+        return [f"the grades are out of different totals ({shares}); {again}"]
+    if len(courses) > 1:
+        *_, most = sorted(courses.values(), key=len)
+        others = [key for keys in courses.values() if keys is not most for key in keys]
+        return [f"graded by another course or grader than the other students: {first_of(others)}; {again}"]
+    return []

@@ -30,12 +30,14 @@ class Ended:
         folder: of the attempt, with the report if there is one.
         points: all points, or those of correctness, by the basis of `Grades`; None without a report.
         fault: why the attempt counts only by a decision; empty for a whole attempt.
+        fingerprint: of the grader's code and the course that graded; empty without a report.
     """
 
     attempt: Attempt
     folder: Path
     points: Points | None
     fault: str = ""
+    fingerprint: str = ""
 
     @property
     def number(self) -> int:
@@ -125,7 +127,8 @@ class Grades:
         fault = attempt.fault or (report.infra_errors[0] if report.infra_errors else "")
         if report.incomplete and not fault:
             fault = "the run was interrupted before everything was graded"
-        return Ended(attempt, path, report.score if self.basis == "all" else report.correctness, fault)
+        points = report.score if self.basis == "all" else report.correctness
+        return Ended(attempt, path, points, fault, report.fingerprint)
 
 
 def override_of(decisions: Iterable[Decision], student: Student) -> Decision | None:

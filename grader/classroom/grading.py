@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from grader.assignment import load_course, stub_names
-from grader.classroom.folder import RunFolder, write_whole
+from grader.classroom.folder import ClassError, RunFolder, write_whole
 from grader.classroom.lock import Lock
 from grader.classroom.model import Attempt, ClassRun
 from grader.classroom.task import UNUSABLE, Task
@@ -79,6 +79,52 @@ def why_unusable(course: Path, assignments: Sequence[str], handin: Path) -> str:
         except SubmissionError as error:
             return str(error).removeprefix(f"{handin}: ").removeprefix(f"{handin}/")
     return ""
+
+
+def grade_the_courses(
+    command: Command,
+    files: Path,
+    gpu: str | None = None,
+    holds: Sequence[int] = (),
+    cores: Sequence[int] = (),
+    limit_s: float = LIMIT_S,
+) -> tuple[int, str]:
+    """Grade files of the course as a hand-in would be. Returns the exit code and what was said; nothing is kept.
+
+    Args:
+        files: the folder with the stubs, of which no code runs, or with the reference.
+        gpu, holds, cores, limit_s: see `RunningAttempt`.
+    """
+    with tempfile.TemporaryDirectory(prefix="grader-course-") as folder:
+        output = Path(folder, OUTPUT)
+        process = _start(command(files.absolute(), Path(folder, "report"), gpu, False), output, holds, cores, False)
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGKILL
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said = output.read_text(encoding="utf-8", errors="replace").strip()
+        return code, last_words(output) if code == EXIT_INFRA else said[-LAST_BYTES:]
+
+
+def why_not_here(run: ClassRun, course: Path) -> str:
+    """Why this machine cannot grade the class as `run` says, apart from its GPU; "" if it can.
+
+    Raises:
+        ClassError: no judge takes the course.
+    """
+    stubs = course / "starter" if stub_names(course) else course / "reference"
+    code, words = grade_the_courses(grader_run(run, course), stubs)
+    fault = words if code == EXIT_INFRA else ""
+    if fault:  # before a judge had looked at the course
+        plain = run.model_copy(update={"sandbox": "host", "require_isolation": False})
+        code, words = grade_the_courses(grader_run(plain, course), stubs)
+    if code == UNUSABLE:
+        raise ClassError(words)
+    return fault
 
 
 class RunningAttempt:

@@ -52,6 +52,7 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
             view,
             options,
             begun=begun,
+            reference=course / "reference",
         )
         try:
             dispatch.run()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 
@@ -13,6 +16,7 @@ from grader.job import CaseStarted
 from grader.problem import DTYPES, Call, Params, Problem, bind_params, load_problem
 from grader.report.model import title
 from grader.verdict.prints import heading
+from grader.verdict.sources import binds
 
 # Least work of a timed call on a GPU, in bytes or FLOPs (docs/CLOCK.md, "Merging calls").
 SHORTEST = {"copy": 1 << 27, "matmul": 1 << 33}
@@ -171,17 +175,48 @@ class SpeedSizes:
 
 def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundCase]:
     """Every correctness case of the assignments. Raises CourseError."""
-    bound = []
+    bound: list[BoundCase] = []
     for assignment in assignments:
         problem, model = load_problem(assignment)
+        own = len(bound)
         for part in assignment.spec.parts:
+            checks = [name for group in part.groups for name in group.checks]
+            if checks and not check_files([assignment]):
+                words = f"checks: there is no test {checks[0]!r} in {assignment.folder}/test_*.py"
+                raise CourseError(f"{assignment.folder / 'problem.toml'}: {words}")
             for case in part.cases:
                 params = bind_params(assignment, part, case, model, case.params_on(device))
                 if case.pieces > 1 and not callable(getattr(problem, "pieces", None)):
                     path = assignment.folder / "problem.py"
                     raise CourseError(f"{path}: lacks the function pieces(), which case {case.name!r} asks for")
                 bound.append(BoundCase(assignment, problem, part, case, params))
+        _check_outputs(assignment, bound[own:])
     return bound
+
+
+def check_files(assignments: Sequence[Assignment]) -> list[Path]:
+    """The test files of assignments."""
+    return [path for assignment in assignments for path in sorted(assignment.folder.glob("test_*.py"))]
+
+
+def _check_outputs(assignment: Assignment, cases: Sequence[BoundCase]) -> None:
+    """Raise CourseError if [tolerance] scale names an output that no case has.
+
+    Inputs are drawn until every name was seen: in a right course, those of one case of each part. A huge case is taken to
+    have no output that the others of its part lack.
+    """
+    outputs: dict[str, None] = {}
+    unseen, parts = set(assignment.spec.tolerance.scale), {part.name for part in assignment.spec.parts if part.cases}
+    for case in (one for one in cases if not one.case.is_huge):
+        if not unseen:
+            return
+        with suppress(Exception):  # the case itself will tell of it
+            outputs |= dict.fromkeys(case.problem.outputs(case.inputs(0, 0, torch.device("cpu"))))
+            parts.discard(case.part.name)
+        unseen -= outputs.keys()
+    if unseen and not parts:
+        words = f"[tolerance] scale names the output {min(unseen)!r}; those of problem.py are {', '.join(outputs)}"
+        raise CourseError(f"{assignment.folder / 'problem.toml'}: {words}")
 
 
 def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
@@ -193,6 +228,9 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
             for speed in part.speed:
                 if not (baselines := assignment.folder / "baselines.py").is_file():
                     raise CourseError(f"{baselines}: not found; speed is measured against its function `eager`")
+                if lacking := [one for one in ("eager", *speed.others) if one not in _names_in(baselines)]:
+                    words = f"lacks the function {lacking[0]}(), which speed case {speed.name!r} is measured against"
+                    raise CourseError(f"{baselines}: {words}")
                 cases = []
                 for size in (speed, *speed.smaller):
                     params = bind_params(assignment, part, speed, model, speed.params | size.params)
@@ -202,6 +240,14 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
                     cases.append(timed)
                 bound.append(SpeedSizes(tuple(cases)))
     return bound
+
+
+def _names_in(file: Path) -> set[str]:
+    """The names that a Python file binds. Raises CourseError."""
+    try:
+        return {name for node in ast.walk(ast.parse(file.read_bytes())) for name in binds(node)}
+    except (OSError, SyntaxError, ValueError) as error:
+        raise CourseError(f"{file}: {type(error).__name__}: {error}") from None
 
 
 def _check_work(timed: BoundSpeedCase) -> None:

@@ -17,7 +17,6 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from traceback import clear_frames
 from typing import Any
 
@@ -254,8 +253,3 @@ class JudgePlugin:
 
 def _takes_properties_alone(item: pytest.Function) -> bool:
     return list(inspect.signature(item.obj).parameters) == ["properties"]
-
-
-def check_files(assignments: Sequence[Assignment]) -> list[Path]:
-    """The test files of assignments."""
-    return [path for assignment in assignments for path in sorted(assignment.folder.glob("test_*.py"))]

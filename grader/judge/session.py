@@ -20,13 +20,14 @@ from grader.job import Benchmarked, Event, Finished, Job, Planned, PlannedPart
 from grader.judge import ruler
 from grader.judge.admission import Admission
 from grader.judge.canary import Canary
+from grader.judge.cases import check_files
 from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
 from grader.judge.gathering import Gathering, report_of
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
-from grader.judge.plugin import Fixtures, JudgePlugin, check_files
+from grader.judge.plugin import Fixtures, JudgePlugin
 from grader.judge.profiler import Profiler
 from grader.judge.results import Results
 from grader.judge.run import Run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from grader.classroom.folder import RunFolder
 from grader.cli import app
 from grader.course import own_course
 from grader.fingerprint import fingerprint
+from tests.conftest import Course, broken_jails
 from tests.support import exports
 from tests.support.exports import Handed, zipped
 
@@ -28,6 +30,37 @@ def export(tmp_path: Path) -> Path:
         zipped(exports.canvas([Handed("Ada Lovelace", {"softmax.py": b"[red]x[/red]", "a[bold]\x1b.py": b""})]))
     )
     return path
+
+
+@pytest.fixture(autouse=True)
+def tried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a test is marked so, the course is not tried, which takes a judge's start."""
+    if request.node.get_closest_marker("grading") is None:
+        monkeypatch.setattr(commands, "why_not_here", lambda *_: "")
+
+
+@pytest.mark.grading
+def test_new_tries_the_course_and_this_machine(tmp_path: Path, course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
+    course.add("double")
+    export = tmp_path / "export.zip"
+    export.write_bytes(zipped(exports.canvas([Handed("Ada Lovelace", {"double.py": b"x"})])))
+    words = ("new", tmp_path / "run", "--from", export, "--course", course.folder, "--device", "cpu")
+    monkeypatch.setenv("PATH", f"{broken_jails(tmp_path / 'broken')}:{os.environ['PATH']}")
+    done = typed(*words, "--require-isolation")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "note: this machine cannot grade it as it is: nothing was graded: not isolated: " in done.stdout
+    for file, old, new, said in (
+        ("problem.toml", 'y = "element"', 'y = "element", z = "all"', "[tolerance] scale names the output 'z'"),
+        ("problem.py", "import torch", "import nothing_of_this_name", "ModuleNotFoundError"),
+    ):
+        path = course.folder / "assignments" / "double" / file
+        kept = path.read_text()
+        assert old in kept
+        path.write_text(kept.replace(old, new, 1))
+        done = typed("new", tmp_path / "other", *words[2:], "--require-isolation")
+        assert (done.exit_code, str(path) in done.stderr, said in done.stderr) == (2, True, True), done.stderr
+        assert not (tmp_path / "other").exists()
+        path.write_text(kept)
 
 
 def test_new_makes_a_class_with_the_options_of_run(tmp_path: Path, export: Path) -> None:

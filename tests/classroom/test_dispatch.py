@@ -68,6 +68,7 @@ class Room:
             why,
             self.seen,
             Options(**options),  # type: ignore[arg-type]
+            reference=self.course / "reference",
             clean_up=self.clean_up,
         )
 
@@ -140,6 +141,28 @@ def test_three_faults_are_enough(room: Room) -> None:
     assert states(made) == {"failed": 1, "graded": 1}
     room.dispatch(made).run()
     assert len(made.started) == 4
+
+
+def test_a_fault_that_the_courses_own_files_have_too_counts_against_nobody(room: Room) -> None:
+    """As no isolation, no image, or a course that cannot be graded: the run ends, and a later one goes on."""
+    made = room.make({"a": "[ -e $notes/mended ] || spoilt 'no image'; graded", "b": "graded"})
+    script = room.course / "reference" / "script.md"
+    script.write_text("echo 'infra_error: no image'; exit 3")
+    with pytest.raises(
+        InfraError, match=r"nothing is left to grade on; .* taken out: it grades .* no better: no image"
+    ):
+        room.dispatch(made, limit=1).run()
+    assert (made.attempts("a"), made.attempts("b"), made.leftovers) == ([], [], [])
+    (made.notes / "mended").touch()
+    room.dispatch(made).run()
+    assert states(made) == {"graded": 2}
+
+
+def test_a_fault_that_only_one_gpu_has_leaves_its_tasks_to_the_other(room: Room) -> None:
+    made = room.make({f"s{number}": "[ $gpu = GPU-1 ] && spoilt 'Xid 79'; graded" for number in range(4)})
+    (room.course / "reference" / "script.md").write_text("[ $3 = GPU-1 ] && exit 3; exit 0")
+    room.dispatch(made, gpus=2).run()
+    assert {one.place.split()[1] for number in range(4) for one in made.attempts(f"s{number}")} == {"GPU-2"}
 
 
 def test_a_fault_is_tried_again_on_another_gpu(room: Room) -> None:

@@ -12,7 +12,7 @@ from grader.classroom.export import Format, Wanted, export
 from grader.classroom.folder import ClassError
 from grader.sandbox.base import InfraError
 from tests.conftest import ROOT
-from tests.support.classes import MadeClass, class_of, sample, softmax
+from tests.support.classes import MadeClass, class_of, sample, softmax, summed
 
 CANVAS = "Student,ID,SIS Login ID,Section,Lab (1)\r\n,1,s0,S,0\r\n,2,s1,S,0\r\n,3,s2,S,0\r\n,4,lazy,S,0\r\n"
 
@@ -62,6 +62,26 @@ def test_csv_says_open_points_itself(made: MadeClass) -> None:
     assert len(path.read_text().splitlines()) == 5
     assert path.read_bytes().startswith(b"\xef\xbb\xbf"), "or Excel reads names in another encoding"
     assert notes == ["2 students with a grade; 1 without: not graded yet; 1 without: nothing was handed in"]
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "assignments", "words"),
+    [
+        ("c" * 64, 4, ["graded by another course or grader than the other students: s1; `grader class regrade`"]),
+        ("c" * 64, 1, ["the grades are out of different totals (100 points: s0, s2; 18 points: s1); `grader class regrade`"]),
+        ("", 4, []),
+    ],
+)  # fmt: skip
+def test_grades_that_do_not_mean_the_same_are_told(
+    tmp_path: Path, fingerprint: str, assignments: int, words: list[str]
+) -> None:
+    whole = sample("gpu").model_copy(update={"fingerprint": "d" * 64})
+    other = summed(whole, whole.assignments[:assignments]).model_copy(update={"fingerprint": fingerprint})
+    made = class_of(tmp_path / "RUN", [whole, other, whole])
+    for form, template in ((Format.csv, None), (Format.canvas, tmp_path / "canvas.csv")):
+        (tmp_path / "canvas.csv").write_text(CANVAS, newline="")
+        _, notes = export(made.folder, Wanted(form, None, template), ROOT)
+        assert [one.partition(" and `run`")[0] for one in notes if "regrade" in one] == words
 
 
 def test_gradescope_is_refused_what_it_cannot_say(made: MadeClass) -> None:
