@@ -473,6 +473,7 @@ HINTS = {
         "this is no C++: count the brackets of this line and the one before; conditions stand in ( ), blocks in { }, no colon",
     ),
 }
+SEARCHED = 2000  # characters that are searched: the time of some patterns grows with the square
 # Comments and strings of Python, in lines of a traceback.
 NO_CODE = re.compile(r"""#[^\n]*+|"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?""")
 PATTERNS = {name: (re.compile(hint.said, re.MULTILINE), re.compile(hint.place)) for name, hint in HINTS.items()}
@@ -480,8 +481,10 @@ PATTERNS = {name: (re.compile(hint.said, re.MULTILINE), re.compile(hint.place)) 
 
 def hint_for(message: str, traceback: str = "") -> str:
     """The name of the hint for an error, "" if none fits. `traceback`: the student's frames, or a compiler's lines below its error."""
+    if len(message) > 2 * SEARCHED:  # what an error says stands at its beginning or its end
+        message = f"{message[:SEARCHED]}\n{message[-SEARCHED:]}"
     _, of_python, place = traceback.rpartition("  File ")
-    place = NO_CODE.sub("", place) if of_python else code_of(place, strings=True)
+    place = NO_CODE.sub("", place[:SEARCHED]) if of_python else code_of(place[:SEARCHED], strings=True)
     found = (name for name, (said, where) in PATTERNS.items() if said.search(message) and where.search(place))
     return next(found, "")
 
