@@ -481,12 +481,18 @@ PATTERNS = {name: (re.compile(hint.said, re.MULTILINE), re.compile(hint.place)) 
 
 def hint_for(message: str, traceback: str = "") -> str:
     """The name of the hint for an error, "" if none fits. `traceback`: the student's frames, or a compiler's lines below its error."""
-    if len(message) > 2 * SEARCHED:  # what an error says stands at its beginning or its end
-        message = f"{message[:SEARCHED]}\n{message[-SEARCHED:]}"
-    _, of_python, place = traceback.rpartition("  File ")
-    place = NO_CODE.sub("", place[:SEARCHED]) if of_python else code_of(place[:SEARCHED], strings=True)
+    message, place = searched(message, traceback)
     found = (name for name, (said, where) in PATTERNS.items() if said.search(message) and where.search(place))
     return next(found, "")
+
+
+def searched(message: str, traceback: str) -> tuple[str, str]:
+    """What patterns are looked for in: the beginning and the end of a long message, and the code of the last frame."""
+    if len(message) > 2 * SEARCHED:
+        message = f"{message[:SEARCHED]}\n{message[-SEARCHED:]}"
+    _, of_python, place = traceback.rpartition("  File ")
+    place = place[:SEARCHED]
+    return message, NO_CODE.sub("", place) if of_python else code_of(place, strings=True)
 
 
 def hints(message: str, traceback: str = "", entry: str = "", contract: str = "") -> tuple[str, ...]:
