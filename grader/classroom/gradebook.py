@@ -136,7 +136,7 @@ def fill_moodle(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Fill
     def clues(row: Row) -> list[Clue]:
         values = row.values
         found: list[Clue] = []
-        if match := re.search(r"(\d+)\s*$", values[0]):
+        if match := re.search(r"(?<!\d)(\d+)\s*$", values[0]):
             found.append((header[0], match[1], MOODLE_IDS))
         others = [(header[one], values[one]) for one in range(2, min(place, len(values))) if values[one].strip()]
         found += [(name, value, EMAILS if "@" in value else (*SIS_IDS, *LOGINS)) for name, value in others]

@@ -182,7 +182,7 @@ def _student(said: Mapping[str, str], taken: set[str]) -> Student:
     name = _name(said)
     ids = {field: said[field] for field in (*UNIQUE, "group") if field in said}
     if "moodle" in ids:
-        ids["moodle"] = re.sub(r".*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"
+        ids["moodle"] = re.sub(r"^.*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"
     return Student(key=new_key(name, ids, taken), name=name, ids=ids, alias=said.get("alias", ""))
 
 

@@ -490,6 +490,7 @@ HINTS = {
         "this is no C++: count the brackets of this line and the one before; conditions stand in ( ), blocks in { }, no colon",
     ),
 }
+SEARCHED = 2000  # characters that are searched: the time of some patterns grows with the square
 # Comments and strings of Python, in lines of a traceback.
 NO_CODE = re.compile(r"""#[^\n]*+|"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?""")
 PATTERNS = {name: (re.compile(hint.said, re.MULTILINE), re.compile(hint.place)) for name, hint in HINTS.items()}
@@ -497,10 +498,18 @@ PATTERNS = {name: (re.compile(hint.said, re.MULTILINE), re.compile(hint.place)) 
 
 def hint_for(message: str, traceback: str = "") -> str:
     """The name of the hint for an error, "" if none fits. `traceback`: the student's frames, or a compiler's lines below its error."""
-    _, of_python, place = traceback.rpartition("  File ")
-    place = NO_CODE.sub("", place) if of_python else code_of(place, strings=True)
+    message, place = searched(message, traceback)
     found = (name for name, (said, where) in PATTERNS.items() if said.search(message) and where.search(place))
     return next(found, "")
+
+
+def searched(message: str, traceback: str) -> tuple[str, str]:
+    """What patterns are looked for in: the beginning and the end of a long message, and the code of the last frame."""
+    if len(message) > 2 * SEARCHED:
+        message = f"{message[:SEARCHED]}\n{message[-SEARCHED:]}"
+    _, of_python, place = traceback.rpartition("  File ")
+    place = place[:SEARCHED]
+    return message, NO_CODE.sub("", place) if of_python else code_of(place, strings=True)
 
 
 def hints(message: str, traceback: str = "", entry: str = "", contract: str = "") -> tuple[str, ...]:

@@ -127,7 +127,7 @@ FAMILIAR = _words(
     linalg mps nn nested profiler random signal sparse special testing types utils version xpu
     """
 )
-DTYPE = re.compile(r"(b?float|complex|u?int|bits)[\dx]+\w*|bool|half|float|double|long|int|short")
+DTYPE = re.compile(r"(b?float|complex|u?int|bits)[\dx]\w*|bool|half|float|double|long|int|short")
 # PyTorch's modules, without `torch.`, that must not be passed on as values.
 MODULES = _words(
     """
@@ -504,7 +504,7 @@ def _is_library(meant: str) -> bool:
 COMPUTED_INCLUDE = re.compile(r"\#\s*+(?:include(?:_next)?|import)\s++[A-Za-z_]")
 # The declaration of a kernel, from its `__global__` on, and what may stand in it with parentheses of its own.
 LONGEST_HEAD = 1000
-KERNEL = re.compile(r"[^;{}()]*?(\w+)\s*\(")
+KERNEL = re.compile(r"[^;{}()]*?\b(\w++)\s*+\(")
 ATTRIBUTE = re.compile(
     r"\b__(?:launch_bounds|cluster_dims|attribute)__\s{0,100}\([^()]{0,200}(?:\([^()]{0,200}\)[^()]{0,200}){0,4}\)"
 )

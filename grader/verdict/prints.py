@@ -13,16 +13,14 @@ DUMP = re.compile(
     r"(?:(?:(?:Current thread|Thread) 0x[^\n]*|  File [^\n]*|  \.\.\.|  <no Python frame>|Extension modules: [^\n]*|<[^\n>]*>)\n|\n)*",
     re.MULTILINE,
 )
-# A warning of a library, with its source line. The library's path on this machine is left out.
-WARNING = re.compile(
-    r"^(?:[^\n]*/(?:site|dist)-packages/(?P<package>\w+)[^\n]*?\.pyx?|[^\n]*/python\d[\d.]*/[^\n]*?\.py"
-    r"|[^\n]*/runtime/(?P<grader>grader)/[^\n]*?\.py|<frozen [^\n>]*>|<string>|sys):(?:\d+:)? (?P<words>\w*Warning: [^\n]*)\n"
-    r"(?:  [^\n]*\n)?",
-    re.MULTILINE,
+# A warning with its source line. A library's path on this machine is left out.
+WARNING = re.compile(r"^(?P<file>[^\n:]++):(?:\d+:)? (?P<words>\w*Warning: [^\n]*)\n(?:  [^\n]*\n)?", re.MULTILINE)
+LIBRARY = re.compile(
+    r".*/(?:(?:site|dist)-packages/(?P<package>\w+)|python\d[\d.]*/|runtime/(?P<grader>grader)/)|<frozen |<string>$|sys$"
 )
 # The folders of the grader, Python and its packages on this machine, before the part of a path that a student knows.
 PLACES = re.compile(
-    r"(?:/[^\s\"'<>:,()]*)?/(?:grader-run-[^/\s]+/(?:scratch/[^/\s]+|runtime|submission)|(?:site|dist)-packages|lib/python\d[\d.]*)/"
+    r"(?<![^\s\"'<>:,()])([^\s\"'<>:,()/]*+)(?:/[^\s\"'<>:,()]*)?/(?:grader-run-[^/\s]+/(?:scratch/[^/\s]+|runtime|submission)|(?:site|dist)-packages|lib/python\d[\d.]*)/"
 )
 
 IMPORT = "import"  # the heading of prints before the first case
@@ -41,7 +39,10 @@ def sort_out(text: str) -> tuple[str, Counter[str]]:
         return ""
 
     def fold_warning(found: re.Match[str]) -> str:
-        others[f"{found['package'] or found['grader'] or 'Python'}: {found['words'][:300]}"] += 1
+        library = LIBRARY.match(found["file"]) if found["file"].endswith((".py", ".pyx", ">", "sys")) else None
+        if library is None:
+            return found[0]
+        others[f"{library['package'] or library['grader'] or 'Python'}: {found['words'][:300]}"] += 1
         return ""
 
     text = text if text.endswith("\n") else f"{text}\n"
@@ -52,7 +53,7 @@ def without_places(text: str) -> str:
     """The text with paths cut to the part that is equal on every machine: `torch/nn/functional.py`, `threading.py`, the
     student's file.
     """
-    return PLACES.sub("", text)
+    return PLACES.sub(r"\1", text)
 
 
 def heading(title: str, part: str, parts: int) -> str:

@@ -17,8 +17,8 @@ Kind = Literal["out of bounds", "misaligned", "race", "uninitialised"]
 
 # `scale_kernel(float *, int)+0x70 in scale.cu:12` since CUDA 12.4, `0x70 in /tmp/scale.cu:12:scale_kernel(float*,int)` before.
 _PLACE = (
-    r"(?:(?P<kernel>[^+]+)\+0x[0-9a-f]+ in (?P<file>[^:]+):(?P<line>\d{1,7})"
-    r"|0x[0-9a-f]+ in (?P<oldfile>[^:]+):(?P<oldline>\d{1,7}):(?P<oldkernel>[^\[]+))"
+    r"(?:(?P<kernel>[^+]{1,1000})\+0x[0-9a-f]+ in (?P<file>[^:]{1,1000}):(?P<line>\d{1,7})"
+    r"|0x[0-9a-f]+ in (?P<oldfile>[^:]{1,1000}):(?P<oldline>\d{1,7}):(?P<oldkernel>[^\[]{1,1000}))"
 )
 _COUNT = r"\d[\d,]{0,14}"
 MAX_LINE = 1000  # characters of a line of the log; the tool writes no longer ones

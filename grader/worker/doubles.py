@@ -19,18 +19,18 @@ MAX_PLACES = 8
 WARNING = "-Wdouble-promotion"
 # The warning about an operator between a float and a double: the caret stands below the operator.
 MIXED = re.compile(
-    r"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: warning: [^\n]*to match other operand[^\n]*\n(?P<before>[^\n]*)\n(?P<caret>[^\n^]*)\^",
+    r"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: warning: (?>[^\n]*?to match other operand)[^\n]*+\n(?P<before>[^\n]*+)\n(?P<caret>[^\n^]*+)\^",
     re.MULTILINE,
 )
 ARITHMETIC = "+-*/"
 DECLARED = re.compile(r"\bdouble\s+\w")
 # A line that declares a constant of numbers: the compiler computes it.
-CONSTANT = re.compile(r"\s*(?:static\s+)?(?:constexpr\b[^;]*|const\s+\w+\s+\w+\s*=(?:[\s\d.*/+()f-]|M_\w+)*);\s*$")
+CONSTANT = re.compile(r"\s*(?:static\s+)?(?:constexpr\b[^;]*|const\s+\w+\s+\w+\s*=(?:[\s\d.*/+()f-]|M_\w++)*+);\s*$")
 # A literal of type double, in code without comments.
 LITERAL = re.compile(r"(?<![\w.])(?:(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w.])")
-FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
-LOCATION = re.compile(r"\.loc\s+(\d+) (\d+) \d+(?:.*inlined_at (\d+) (\d+))?")
-INSTRUCTION = re.compile(r"\s*(?:@!?%p\d+ )?(?P<name>[a-z][\w.]*)\s+(?P<to>[^,;]+),(?P<sources>[^;]*);")
+FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)\s+"([^"]+)"', re.MULTILINE)
+LOCATION = re.compile(r"\s*\.loc\s+(\d+) (\d+) \d+(?:.*inlined_at (\d+) (\d+))?")
+INSTRUCTION = re.compile(r"\s*(?:@!?%p\d+ )?(?P<name>[a-z][\w.]*)\s++(?P<to>[^,;]++),(?P<sources>[^;]*+);")
 # To double, from a student's numbers: the slow path of sinf() and its like converts from s64.
 CONVERTED = re.compile(r"cvt(\.rn)?\.f64\.(f16|bf16|f32|[su](8|16|32))")
 COMPUTED = re.compile(r"(add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|min|max|abs|neg)\b.*\.f64")
@@ -57,7 +57,7 @@ def in_ptx(ptx: str, folder: Path) -> set[tuple[str, int]]:
     for line in ptx.splitlines():
         if ".entry" in line or ".func" in line:
             doubles, place = set(), ("", 0)
-        elif at := LOCATION.search(line):
+        elif at := LOCATION.match(line):
             places = [(own[file], int(number)) for file, number in ((at[1], at[2]), (at[3], at[4])) if file in own]
             place = next(iter(places), place)
         elif step := INSTRUCTION.match(line):

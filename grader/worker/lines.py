@@ -63,7 +63,7 @@ def line_of(found: list[StackFrame], main: str, is_students: Callable[[Path], bo
 def kernel_of(found: list[StackFrame]) -> str:
     """The kernel whose host stub, made by nvcc, is among these frames; `a kernel` if there is none."""
     for function, _, _ in found:
-        if stub := re.search(r"__device_stub_(\w+(?:<[^()]*>)?)", function):
+        if stub := re.search(r"__device_stub_(\w{1,2000}(?:<[^()]{0,2000}>)?)", function):
             name = output_of("c++filt", stub[1]) if stub[1].startswith("_Z") else stub[1]
             if plain := re.match(r"(?:\w+::)*(\w+(?:<[^()]*>)?)", name.replace("(anonymous namespace)::", "")):
                 return plain[1]

@@ -40,13 +40,13 @@ STUDENT += ["-fno-threadsafe-statics"]  # only one host thread calls, so a stati
 # The errors of g++ and clang++ about an undeclared name, and the names that look like CUDA's.
 UNDECLARED = re.compile(
     r"^(?P<place>[^\n:]+:\d+):\d+: (?:fatal )?error: (?:"
-    r"[‘'](?P<gcc>[\w:]+)(?:\(.*\))?[’'] (?:was not declared|has not been declared|does not name a type|"
-    r"in namespace (?P<owner>[‘'](?:torch|at|c10)\b)?.* does not name a (?:template )?type|"
+    r"[‘'](?P<gcc>[\w:]+)(?:\(.{0,1000}\))?[’'] (?:was not declared|has not been declared|does not name a type|"
+    r"in namespace (?P<owner>[‘'](?:torch|at|c10)\b)?.{0,300} does not name a (?:template )?type|"
     r"is not a member of (?P<space>[‘'](?:torch|at|c10|cuda)\b)?|is not a namespace-name)"
     r"|there are no arguments to [‘'](?P<bare>\w+)[’'] that depend on a template parameter"
     r"|.*has no member named [‘'](?P<member>\w+)[’']|no member named '(?P<clang_member>\w+)' in "
     r"|(?:use of undeclared identifier|unknown type name|no type named|no template named) '(?P<clang>\w+)'"
-    r"|.*(?:declared with (?:attribute error: |'error' attribute: )|static[_ ]assert.*?)not on the CPU: (?P<told>[^\n\"]+)"
+    r"|.*(?:declared with (?:attribute error: |'error' attribute: )|static[_ ]assert.{0,300}?)not on the CPU: (?P<told>[^\n\"]+)"
     r"|(?P<header>[\w./]+\.(?:h|cuh|hpp)): No such file|'(?P<clang_header>[\w./]+\.(?:h|cuh|hpp))' file not found)",
     re.MULTILINE,
 )
@@ -77,7 +77,7 @@ CUDA_STD = re.compile(
 FOREIGN = re.compile(r'\s*#\s*include\s*[<"]((?:cutlass|cute)/[^>"]*)[>"]')
 # nvcc's error about a CUDA library that is not installed.
 NO_LIBRARY = re.compile(
-    r"fatal error: (?:cub|thrust|cooperative_groups|cuda|cutlass|cublas\w*|cudnn\w*|curand\w*)[./][^\n]*: No such file"
+    r"fatal error: (?:cub|thrust|cooperative_groups|cuda|cutlass|cublas\w*|cudnn\w*|curand\w*)[./][^\n:]{0,300}: No such file"
 )
 
 

@@ -132,6 +132,8 @@ struct SharedVariable {
 Fault fault;
 std::vector<Rewrite> rewrites;
 std::map<uintptr_t, std::string> same_value;  // by the places of such writes of the same bytes: what the first one wrote to
+Fault same_work;           // the first of them: a fault after all if elements of the output are left unwritten
+bool is_left_out = false;  // whether elements of a returned tensor are
 cudaError_t last_error = cudaSuccess, sticky = cudaSuccess, refused = cudaSuccess;
 std::string refusal;  // why a launch was refused, with the error `refused`
 uintptr_t refusal_place = 0, base = 0;
@@ -553,11 +555,15 @@ bool ordered(uint32_t then) {
     return number / 32 == self->number / 32 && s.warp_epoch != warp_epochs[number / 32];
 }
 
+template <class Name> std::string race_text(Access then, const char* did, bool write, Name what) {
+    return who() + (write ? " writes " : " reads ") + what() + " in line {place}, and " + who(then.stretch) + did + " it in line {other}: nothing orders the two";
+}
+
 template <class Name> void race(Access then, const char* did, bool write, uintptr_t place, Name what) {
     const Thread& other = threads[runners[then.stretch - launch_first]];
     bool waits = then.stretch >= block_first && other.state == AT_BARRIER;
     give_up("race",
-            who() + (write ? " writes " : " reads ") + what() + " in line {place}, and " + who(then.stretch) + did + " it in line {other}: nothing orders the two" +
+            race_text(then, did, write, what) +
                 (waits ? "; " + who(then.stretch) + " waits at the __syncthreads() in line {third}, where thread " + triple(self->index) + " has not come yet" : ""),
             place, base + then.place, cudaErrorLaunchFailure, waits ? other.place : 0);
 }
@@ -579,6 +585,7 @@ void settle() {
         if (fault.is) return;
         if (memcmp(reinterpret_cast<void*>(one.address), one.before, one.bytes))
             return race(one.then, " writes", true, one.place, [&] { return name_of(one.address); });
+        if (!same_work.is) same_work = {true, "race", race_text(one.then, " writes", true, [&] { return name_of(one.address); }), one.place, base + one.then.place};
         if (same_value.size() < 8 && !same_value.count(one.place)) same_value.emplace(one.place, name_of(one.address));
     }
 }
@@ -869,7 +876,7 @@ void cuda_cpu_begin(int new_order, int may_sample, int is_traced) {
         at = keep ? std::next(at) : remove_region(at);
     }
     fault = Fault{};
-    rewrites.clear(), same_value.clear();
+    rewrites.clear(), same_value.clear(), same_work = Fault{}, is_left_out = false;
     last_error = sticky = refused = cudaSuccess;
     launches = 0;
     running = false, self = nullptr;  // a signal may have ended a kernel
@@ -914,6 +921,7 @@ void cuda_cpu_give_tensor(void* output, const void* tensor, size_t bytes) {
     if (!r || r->written.empty()) return copy_word(0, bytes);
     for (size_t at = 0, first = uintptr_t(tensor) - r->start; at < bytes; at += 4)
         if (r->written[(first + at) / 4]) copy_word(at, std::min<size_t>(4, bytes - at));
+        else is_left_out = true;
 }
 // The bytes at the end of a sample's output that a full run would leave unwritten; 0 if the sample does not tell.
 size_t cuda_cpu_unwritten_end() { return end_known && output_end ? output_high - output_end : 0; }
@@ -924,7 +932,12 @@ const char* cuda_cpu_off_stream_what(int which) { return std::next(off_stream.be
 int cuda_cpu_same_value_count() { return int(same_value.size()); }
 uintptr_t cuda_cpu_same_value_place(int which) { return std::next(same_value.begin(), which)->first; }
 const char* cuda_cpu_same_value_what(int which) { return std::next(same_value.begin(), which)->second.c_str(); }
-const char* cuda_cpu_fault_kind() { return fault.is ? fault.kind.c_str() : nullptr; }
+const char* cuda_cpu_fault_kind() {
+    for (auto& [end, r] : regions)
+        if (!r.mapped && !sample) is_left_out |= std::count(r.written.begin(), r.written.end(), 0) > 0;
+    if (!fault.is && same_work.is && is_left_out) fault = same_work;
+    return fault.is ? fault.kind.c_str() : nullptr;
+}
 const char* cuda_cpu_fault_text() { return fault.text.c_str(); }
 const char* cuda_cpu_refusal() { return refused != cudaSuccess ? refusal.c_str() : nullptr; }
 int cuda_cpu_refused() { return refused; }

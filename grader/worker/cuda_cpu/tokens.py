@@ -11,7 +11,7 @@ TOKEN = re.compile(
     r"""
       (?P<space>\s+|\\\n)
     | (?P<directive>(?m:^[ \t]*\#(?:[^\n\\]|\\.|\\\n)*))
-    | (?P<string>R"(?P<delimiter>[^(\s]*)\(.*?\)(?P=delimiter)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+')
+    | (?P<string>R"(?P<delimiter>[^()\\\s"]{0,16})\(.*?(?:\)(?P=delimiter)"|\Z)|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+')
     | (?P<number>\.?\d(?:[\w.']|[eEpP][+-])*)
     | (?P<name>[A-Za-z_]\w*)
     | (?P<launch><<<|>>>)
