@@ -7,6 +7,8 @@ read (`grader/verdict/liveness.py`): a comparison with PyTorch under `if __name_
 practice. At run time the worker names every ATen operator that the student's code called, in its threads too; `foreign_operators` picks
 the forbidden ones. On a CPU the worker counts the launches of the student's kernels.
 
+Operators that a submission registers by `torch.library`, in a namespace of its own, are allowed: the watch enters them.
+
 Neither check is a proof. A submission that tampers with its own process hides from the run-time watch; the reader refuses the known
 ways to do that. A kernel launched for show beside arithmetic in plain Python, element by element, is not found on a CPU.
 """
