@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from grader.judge.gathering import Gathering
-from grader.report.model import INTERRUPTED, CaseResult
+from grader.report.model import INTERRUPTED, CaseResult, Outcome, PartResult
 from grader.verdict.causes import MAX_MAPS
 from tests.verdict.test_causes import TELLING
 
@@ -39,20 +41,35 @@ def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
     assert [one.outcome for one in (*late.cases, *late.speed.cases)] == ["passed", *["infra_error"] * 3]
 
 
-def test_a_part_keeps_the_maps_of_its_first_causes() -> None:
-    names = [f"{cause}{number}" for number in range(2) for cause in "abcde"]
-    group = SimpleNamespace(name="all", title="All", points=2.0, names=names)
+def gathered(cases: list[CaseResult], kinds: dict[str, set[str]]) -> PartResult:
+    """The part p of these cases."""
+    group = SimpleNamespace(name="all", title="All", points=2.0, names=[case.name for case in cases])
     part: Any = SimpleNamespace(name="p", title="P", groups=[group], cases=[], speed=[], speed_points=0.0)
     assignment: Any = SimpleNamespace(name="a", spec=SimpleNamespace(parts=[part]))
-    cases = {
-        ("a", "p", name): CaseResult(
-            name=name, tries="", outcome="failed", message=f"x: consistent with {name[0]}", map=TELLING
-        )
-        for name in reversed(names)
-    }
+    results = SimpleNamespace(
+        cases={("a", "p", case.name): case for case in reversed(cases)}, speed={}, kinds={("a", "p"): kinds}
+    )
     nobody: Any = None
     run: Any = SimpleNamespace(job=SimpleNamespace(speed=False), device_name="cpu")
-    found = Gathering(run, nobody, SimpleNamespace(cases=cases, speed={}, kinds={}), nobody, False).part(
-        assignment, part
-    )  # type: ignore[arg-type]
+    return Gathering(run, nobody, results, nobody, False).part(assignment, part)  # type: ignore[arg-type]
+
+
+def test_a_part_keeps_the_maps_of_its_first_causes() -> None:
+    names = [f"{cause}{number}" for number in range(2) for cause in "abcde"]
+    cases = [
+        CaseResult(name=name, tries="", outcome="failed", message=f"x: consistent with {name[0]}", map=TELLING)
+        for name in names
+    ]
+    found = gathered(cases, {})
     assert [case.name for case in found.cases if case.map is not None] == [f"{cause}0" for cause in "abcde"[:MAX_MAPS]]
+
+
+@pytest.mark.parametrize(("outcome", "is_told"), [("passed", True), ("failed", False)])
+def test_a_cause_on_condition_is_told_if_the_condition_holds(outcome: Outcome, is_told: bool) -> None:
+    line = "with many elements, and the smaller cases pass: consistent with an int"
+    cases = [
+        CaseResult(name="large", tries="", outcome="failed", message="wrong", diagnosis=(line,)),
+        CaseResult(name="small", tries="", outcome=outcome, message="so"),
+    ]
+    found = gathered(cases, {"large": {"the smaller cases"}, "small": set()})
+    assert next(found.cases).diagnosis == ((line,) if is_told else ())
