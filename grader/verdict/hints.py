@@ -301,7 +301,7 @@ HINTS = {
         r"missing .*'dtype'", "tl.zeros and tl.full want a dtype: tl.zeros((BLOCK,), dtype=tl.float32)"
     ),
     "argument-of-tl-missing": Hint(
-        r"\w+\(\) missing \d+ required positional arguments?: ",
+        r"\w{1,80}\(\) missing \d+ required positional arguments?: ",
         "this function takes more: tl.store(pointers, values), tl.where(condition, a, b), tl.arange(start, end)",
         r"\btl\.",
     ),
@@ -424,7 +424,7 @@ HINTS = {
         "launch kernels from {entry}(); in a kernel call a __device__ function",
     ),
     "half-header": Hint(
-        r".(half2?|__half2?|__(nv_)?bfloat16\w*|__\w*(half|bfloat16)\w*). (is undefined|was not declared|does not name)",
+        r".(half2?|__half2?|__(nv_)?bfloat16\w{0,30}|__\w{0,30}(half|bfloat16)\w{0,30}). (is undefined|was not declared|does not name)",
         "it needs its header: #include <cuda_fp16.h>, or <cuda_bf16.h> for bfloat16",
     ),
     "stream-not-declared": Hint(

@@ -275,9 +275,11 @@ def cuda_findings(codes: Mapping[str, str], file: str, forbidden: Sequence[str])
         before = {True: "", False: r"(?<!\w)(?<!\w::)"}
         pattern = re.compile("|".join(before[one == "##"] + f"(?:{one})" for one in named), re.MULTILINE)
         for file_name, code in codes.items():
+            line, counted = 1, 0
             for match in pattern.finditer(code):
+                line, counted = line + code.count("\n", counted, match.start()), match.start()
                 words = f"pastes names together, beside a header of {name}" if match.group() == "##" else f"uses {name}"
-                found.append(ForbiddenUse(file_name, code.count("\n", 0, match.start()) + 1, words))
+                found.append(ForbiddenUse(file_name, line, words))
     return sorted(set(found), key=lambda one: (one.file != file, one.file, one.line))
 
 
