@@ -431,7 +431,7 @@ class _Rules:
         elif not call.args or not self._is_own_operator(module, call.args[0]):
             yield (
                 node,
-                f'registers an operator, and not by a plain name in a namespace of its own, as "my::gelu" ({name})',
+                f'registers an operator, and not by a plain name in a namespace of its own, as "my::name" ({name})',
             )
 
     def _is_own_operator(self, module: Module, node: ast.expr) -> bool:
@@ -486,7 +486,7 @@ def _is_own_namespace(name: str) -> bool:
 
 
 def _is_own_operators_name(name: str) -> bool:
-    """Whether a name is an operator of the submission's own, or one of its overloads, as `torch.ops.my.gelu.default`."""
+    """Whether a name is an operator of the submission's own, or one of its overloads, as `torch.ops.my.name.default`."""
     match name.split("."):
         case ["torch", "ops", namespace, *names] if len(names) <= 2:
             return _is_own_namespace(namespace)
