@@ -316,7 +316,7 @@ _add(
 )
 _add(
     "atomic sum of one",
-    "tl.atomic_add(b_ptr + tl.arange(0, N) * 0, tl.full((N,), 1.0, a.dtype))\n    tl.debug_barrier()\n"
+    "tl.debug_barrier()\n    tl.atomic_add(b_ptr + tl.arange(0, N) * 0, tl.full((N,), 1.0, a.dtype))\n"
     "    y = tl.load(b_ptr + tl.arange(0, N) * 0)",
     "(b[0] * 0 + 64 + b[0]).expand(N)",
     ("float32",),
