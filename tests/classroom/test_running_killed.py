@@ -44,9 +44,11 @@ folder, notes = RunFolder(Path(sys.argv[1])), Path(sys.argv[2])
 run = grader_run(folder.run(), course_of(folder.run()))
 
 def command(handin, output, gpu, waits):
+    script = handin / "script.md"
+    if not script.is_file():  # the course's own files, with which a station is tried: it works
+        return ["true"]
     with (notes / "commands").open("a") as file:
         file.write(f"{handin.name} {gpu}\\n")
-    script = handin / "script.md"
     is_real = "grader run" in script.read_text()
     words = ["/bin/sh", script, handin, output, "cpu", notes, *["waits"] * waits]
     return run(handin, output, None, waits) if is_real else words

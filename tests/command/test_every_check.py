@@ -106,6 +106,7 @@ ELSEWHERE = (
     "CheckFailed(f'took {taken.mib:.0f} MiB",  # tests/gpu/test_gpu.py
     "CaseRefused('another program took or gave back GPU memory",  # the same
     "ContenderFault('forbidden', f'{words}; ",  # tests/gpu/test_gpu_time.py
+    "ContenderFault('forbidden', f'{words}: nobody can tell",  # tests/judge/test_ownership.py
 )
 
 
