@@ -119,7 +119,7 @@ def _raised_by(error: BaseException) -> RaisedBy:
 def _needs_gpu(error: BaseException) -> str:
     """A sentence about the student's line that needs a GPU; "" if the error on this CPU has another reason."""
     frames = [frame for one in _chain(error) for frame in _submission_frames(one.__traceback__)]
-    said = "\n".join(str(one) for one in _chain(error))
+    said = "\n".join(_own_words(one) for one in dict.fromkeys(_chain(error)))
     if not frames:  # say, in a decorator of a library
         return f"needs a GPU: {said.splitlines()[0][:200]}" if gpu_only.REFUSALS.search(said) else ""
     last = frames[-1]
@@ -152,6 +152,11 @@ def _kind(error: BaseException) -> ErrorKind:
     return "failed"
 
 
+def _own_words(error: BaseException) -> str:
+    """What an error says of itself; of half a gigabyte the ends, for all that follows looks through it."""
+    return _within(str(error), 2 * MAX_MESSAGE)
+
+
 def _message(error: BaseException) -> str:
     """The error's message; for an error that Triton has wrapped, the cause's."""
     seen = error
@@ -160,7 +165,7 @@ def _message(error: BaseException) -> str:
             break
         seen = seen.__cause__
     try:
-        text = f"{seen}{_meant(seen)}"
+        text = f"{_own_words(seen)}{_meant(seen)}"
     except BaseException as failure:
         text = f"(its message cannot be shown: {type(failure).__name__})"
     if text == NO_SOURCE:
