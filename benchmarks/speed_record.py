@@ -192,7 +192,7 @@ def repetition(track: Track, pool: WorkerPool, worker: Contender, case: BoundSpe
 
 def start(pool: WorkerPool) -> Contender:
     """A worker on its way that a race treats as a student's: the course's own are spared the wiping of memory before each batch."""
-    worker = pool.start("cuda", CACHES)
+    worker = pool.start_own("cuda", CACHES)
     worker.trusted = False
     return worker
 

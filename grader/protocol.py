@@ -53,7 +53,6 @@ NAMED = 4  # functions in a sentence
 # The module that torch imports in the first backward pass with a given gradient; it imports hundreds of others, such as
 # sympy.
 NEEDED_FOR_GRADIENTS = "torch.fx.experimental.symbolic_shapes"
-EARLY = "GRADER_EARLY"  # environment variable with names of modules that a worker imports before it is ready
 
 
 class ProtocolError(Exception):
@@ -313,7 +312,30 @@ class Release(Frame):
     """Unmap the memory of `Prepare`."""
 
 
-Request: TypeAlias = Load | Yardstick | MakeCalls | Prepare | Time | Collect | Tidy | Release
+@dataclass(frozen=True)
+class Fork(Frame):
+    """Fork a worker. Asked of a fork server alone, with three open files: the worker's socket, and the write ends of its
+    pipes for replies and for prints. The reply has the worker's `pid`.
+
+    Attributes:
+        folder: the worker's scratch folder, and working folder.
+        environment: names and values of variables that differ from the server's.
+        imports: modules that the server imports first, and keeps for later workers.
+    """
+
+    folder: str
+    environment: tuple[tuple[str, str], ...]
+    imports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reap(Frame):
+    """Collect a worker that has ended. Asked of a fork server alone. The reply has its exit `status`."""
+
+    pid: int
+
+
+Request: TypeAlias = Fork | Reap | Load | Yardstick | MakeCalls | Prepare | Time | Collect | Tidy | Release
 
 
 # Replies -------------------------------------------------------------------------------------------------------------
@@ -611,6 +633,8 @@ class Reply(Frame):
         compiled: after `MakeCalls`, by a worker that compiles.
         trace: after a traced `MakeCalls`.
         broken: whether the process can take no further requests.
+        pid: of a fork server: after its start its own process id, after `Fork` the worker's, as its namespace counts.
+        status: after `Reap`, the exit code of the worker, or the negative number of the signal that ended it.
     """
 
     returned: Annotated[tuple[Returned, ...], Bound(max_length=64)] = ()
@@ -627,6 +651,8 @@ class Reply(Frame):
     trace: Trace | None = None
     error: WorkerError | None = None
     broken: bool = False
+    pid: Count | None = None
+    status: Annotated[int, Bound(ge=-64, le=255)] | None = None
 
 
 # There and back -------------------------------------------------------------------------------------------------------

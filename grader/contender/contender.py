@@ -7,8 +7,9 @@ from pathlib import Path
 
 from grader import protocol
 from grader.contender.replies import ContenderFault, fault_of
+from grader.contender.server import WorkerUnavailable
 from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker, WorkerUnavailable
+from grader.contender.worker import Worker
 from grader.protocol import Build, Gpu, Reply, Returned
 
 __all__ = ["CallLimits", "Contender", "WorkerUnavailable"]

@@ -43,7 +43,7 @@ EMPTY_LIMIT_S = 60.0
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys")
 ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf", "localtime")
 GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg")
-IN_MEMORY = (Path("/tmp"), Path("/dev/shm"))  # folders in memory that all users of a container may write to
+SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/run/lock")  # folders that all users may write to
 DRIVER_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dxg")  # needed for CUDA; the last one on WSL
 CAP_SETPCAP = 8
 # The trial of a jail does a worker's first steps: it writes to its folder and, on a GPU, opens the driver's device
@@ -87,25 +87,27 @@ class Jail:
         with suppress(subprocess.TimeoutExpired):
             processes.output_of(command, EMPTY_LIMIT_S, cwd=scratch)
 
-    def empty_container(self) -> None:
-        """Remove workers' files from a container's folders that all may write to, because they take memory. Does
-        nothing on a host.
+    def empty_shared_folders(self) -> None:
+        """Remove what the workers' user, which is a new one for each grading, has left in folders that all may write to.
+        Only `uid` lets workers reach these.
         """
-        if self.name == "uid" and not _has_capability(CAP_SETPCAP):
-            for folder in IN_MEMORY:
-                self.empty(folder)
+        if self.name == "uid" and self.uid != NOBODY:
+            mine = f"find {' '.join(SHARED)} -xdev -user {self.uid}"
+            script = f"{mine} -type d -exec chmod u+rwx {{}} + ; {mine} -delete"
+            with suppress(subprocess.TimeoutExpired):
+                processes.output_of([*_drop(self.programs[-1]), "sh", "-c", script], EMPTY_LIMIT_S, cwd="/")
 
     def prepare(self, run_folder: Path, scratch: Path) -> None:
         """Let the worker write to its folder and reach it. Without chown, which a container's root may not use.
 
-        All workers of a container are one user. They stay out of each other's folders because nobody can list the
+        All workers of a submission are one user. They stay out of each other's folders because nobody can list the
         folders' random names.
         """
         if os.geteuid() == 0 and self.name != "none":
             scratch.chmod(0o777)
+            scratch.parent.chmod(0o711)
         if self.name == "uid":
-            for folder in {run_folder, scratch.parent}:
-                folder.chmod(0o711)
+            run_folder.chmod(0o711)
 
     def command(self, program: Sequence[str], writable: Sequence[Path], readable: Sequence[Path]) -> list[str]:
         """The command that runs `program` in this jail.

@@ -1,6 +1,4 @@
-"""The pool: starts workers, and keeps some ready, so that an assignment, a race or a case after a crash need not wait
-for a start.
-"""
+"""The pool: starts and ends the workers of a grading. Fork servers fork them, but for those that run under a tool."""
 
 from __future__ import annotations
 
@@ -9,27 +7,28 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeVar
 
 import grader
 from grader.assignment import Device
 from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.replies import ContenderFault
-from grader.contender.surroundings import WatchedFolder, WorkerKind
+from grader.contender.server import ForkServer
+from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
+
+T = TypeVar("T")
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
 MAX_AT_ONCE = 12
 SHARE_OF_CORES = 0.5  # two cores may be threads of one; the judge and starting workers need some too
 GIB_PER_WORKER = 4
 MAX_KERNELS_BYTES = 2 << 30  # more kernels than this are not kept for later workers
-# The use of a waiting worker: ("spare",), ("race", purpose) in the reserve.
-Use: TypeAlias = tuple[Hashable, ...]
 
 
 def workers_at_once(gpu_gib: float = math.inf) -> int:
@@ -40,171 +39,176 @@ def workers_at_once(gpu_gib: float = math.inf) -> int:
 
 def end_all(workers: Iterable[Contender]) -> None:
     """End workers at the same time, because each end takes a while."""
-    workers = list(workers)
-    for worker in workers:
-        worker.strike()
-    for worker in workers:
+    workers = [worker for worker in workers if worker.alive]
+
+    def end(worker: Contender) -> None:
         with suppress(OSError):  # the others must end all the same
             worker.kill()
 
-
-class _Shelf:
-    """Workers that wait for a use. Threads may share an instance."""
-
-    def __init__(self) -> None:
-        self._workers: list[tuple[Use, Contender]] = []
-        self._lock = threading.Lock()
-
-    def put(self, use: Use, worker: Contender) -> None:
-        with self._lock:
-            self._workers.append((use, worker))
-
-    def pick(self, *uses: Use) -> Contender | None:
-        """Take a worker for the first of these uses that has one; None if there is none."""
-        with self._lock:
-            self._workers = [(use, one) for use, one in self._workers if one.lives()]
-            for wanted in uses:
-                for index, (use, worker) in enumerate(self._workers):
-                    if use[: len(wanted)] == wanted:
-                        del self._workers[index]
-                        return worker
-        return None
-
-    def count(self, kind: str) -> int:
-        with self._lock:
-            return sum(use[0] == kind and one.lives() for use, one in self._workers)
-
-    def take_all(self) -> list[Contender]:
-        """Take all workers."""
-        with self._lock:
-            found, self._workers = [worker for _, worker in self._workers], []
-        return found
+    if workers:
+        with ThreadPoolExecutor(len(workers), thread_name_prefix="ending") as threads:
+            list(threads.map(end, workers))
 
 
 class WorkerPool:
-    """Starts the workers of one run. Every worker ends with the pool.
+    """Starts the workers of one run. Every worker ends with the pool. Threads may share an instance.
 
     Args:
         device: `cpu` or `cuda`.
-        folder: the run's own folder; `runtime/` and `scratch/` are created in it.
+        folder: the run's own folder; `runtime/`, `scratch/` and `kernels/` are created in it.
         jail: of workers that see a submission.
         submission: the folder that these workers may read.
-        worker: starts a worker.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        folder: Path,
-        jail: Jail = NO_JAIL,
-        submission: Path | None = None,
-        worker: Callable[..., Contender] = Contender,
-    ) -> None:
-        self.jail, self._worker = jail, worker
-        self._readable = () if submission is None else (submission,)
+    def __init__(self, device: Device, folder: Path, jail: Jail = NO_JAIL, submission: Path | None = None) -> None:
+        self.jail = jail
         self.device: Device = device
+        self._readable = () if submission is None else (submission,)
         self.runtime = stage_runtime(folder / "runtime")
         self._scratch = folder / "scratch"
         self._kernels = folder / "kernels"  # compiled by one worker of the submission, used by all
         self._numbers = count()
         self._workers: list[Contender] = []
-        self._ready = _Shelf()  # started, and not taken yet
+        self._servers: dict[tuple[WorkerKind, bool], ForkServer] = {}  # by kind, and whether they are the course's own
+        self._lock = threading.RLock()
         self._given = False  # whether code of the submission may have run
-        self._preparing = threading.Lock()  # held while spares are started, which takes a while
-        self._reserving = threading.Lock()  # held while the reserve is filled
-        # A worker dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)), so one lasting thread starts all.
+        # A program that the judge starts dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)), so one
+        # lasting thread starts all.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="starter")
 
-    def take(self, kind: WorkerKind | None = None, *, alone: bool = False, purpose: str = "") -> Contender:
-        """Take a ready worker, of the device's kind by default.
+    def start(
+        self,
+        kind: WorkerKind | None = None,
+        *,
+        imports: Sequence[str] = (),
+        alone: bool = False,
+        tool: Sequence[str] = (),
+    ) -> Contender:
+        """Start a worker for the submission, of the device's kind by default, and wait until it is ready.
 
         Args:
-            alone: whether no other worker of the submission is in use, but for compiling. Then a worker of the reserve
-                may be taken. If none starts, the submission's other processes and files may be in the way: they are
-                removed, and one more start is tried.
-            purpose: the assignment's name; a reserved worker for that purpose goes first.
+            imports: modules that it finds imported.
+            alone: whether no other worker of the submission is in use, but for compiling. If none starts, the
+                submission's other processes and files may be in the way: they are removed, and one more start is tried.
+            tool: a program with options that runs the worker under its eyes (see `Worker`).
 
         Raises:
             WorkerUnavailable: no worker starts; if `alone`, not even without the submission's processes and files.
         """
+        kind = kind or self.device
         try:
-            worker = self._take(kind, alone, purpose)
+            worker = self._start(kind, imports, tool)
         except WorkerUnavailable:
             if not alone or not self._given:
                 raise
             self.evict()
-            worker = self._take(kind, alone, purpose)
+            worker = self._start(kind, imports, tool)
         self._given = True
         return worker
 
-    def _take(self, kind: WorkerKind | None, alone: bool, purpose: str) -> Contender:
-        worker = None
-        if kind in (None, self.device):
-            worker = self._ready.pick(*((("race", purpose), ("race",)) if alone else ()), ("spare",))
-        worker = worker or self.launch(kind or self.device)
+    def _start(self, kind: WorkerKind, imports: Sequence[str], tool: Sequence[str]) -> Contender:
+        caches = self._kernels_folder() if kind == "cuda" else None
+        if tool:
+            worker = self._worker(kind, self._new_folder(), caches, self.jail, self._readable, tool=tool)
+        else:
+            worker = self._forked(self.server(kind), kind, caches, imports)
         worker.ready()
         return worker
 
-    def prepare(self, count: int = 1) -> None:
-        """Start spares in the background until there are `count`. A failed start is raised by `take` later."""
-        with self._preparing, suppress(WorkerUnavailable):
-            while self._ready.count("spare") < count:
-                self._ready.put(("spare",), self.launch(self.device))
-
-    @property
-    def has_reserve(self) -> bool:
-        """Whether a race's worker is waiting, or starting."""
-        return self._ready.count("race") > 0
-
-    def reserve(self, wanted: Sequence[tuple[str, Sequence[str]]]) -> None:
-        """Start workers kept for the races, which only `take` with `alone` hands out. Does nothing while the reserve is
-        not empty.
-
-        Args:
-            wanted: for each worker, its purpose and the modules that it imports before it is ready.
+    def start_own(self, kind: WorkerKind, caches: Path | None = None, imports: Sequence[str] = ()) -> Contender:
+        """Start a worker for the course's own code: without a jail, and with lasting caches. Does not wait until it is
+        ready.
         """
-        with self._reserving, suppress(WorkerUnavailable):
-            for purpose, early in () if self.has_reserve else wanted:
-                self._ready.put(("race", purpose), self.launch(self.device, early=early))
-
-    def settle(self) -> None:
-        """Wait for every starting worker. Raises WorkerUnavailable for the course's own; `take` raises for the
-        others.
-        """
-        for worker in list(self._workers):
-            with nullcontext() if worker.trusted else suppress(WorkerUnavailable):
-                if worker.lives():
-                    worker.ready()
-
-    def start(self, kind: WorkerKind, caches: Path | None = None, early: Sequence[str] = ()) -> Contender:
-        """Start a worker for the course's own code: without a jail, and with lasting caches. Does not wait for it."""
-        return self.launch(kind, trusted=True, caches=caches, early=early)
+        return self._forked(self.own_server(kind), kind, caches, imports, trusted=True)
 
     def canary(self, kind: WorkerKind, folder: Path) -> Contender:
-        """Start a worker in the submission's jail for the staff's file in `folder`. It shares no cache with the
-        submission.
+        """Start a worker for the staff's file in `folder`: in a jail like the submission's, which it shares with
+        nobody. Waits until it is ready.
         """
-        return self.launch(kind, canary=folder)
+        worker = self._worker(kind, self._new_folder(), None, self.jail, (folder,))
+        worker.ready()
+        return worker
 
-    def watched(self, tool: Sequence[str]) -> Contender:
-        """Start a worker for a submission under a tool (see `Worker`). Does not wait for it."""
-        return self.launch(self.device, tool=tool)
+    def server(self, kind: WorkerKind | None = None) -> ForkServer:
+        """The fork server of the submission's workers of a kind; a new one if the last one has ended."""
+        kind = kind or self.device
+        return self._server(kind, self._kernels_folder() if kind == "cuda" else None)
 
-    def end_idle(self) -> None:
-        """End the waiting workers."""
-        end_all(self._ready.take_all())
+    def own_server(self, kind: WorkerKind) -> ForkServer:
+        """The fork server of the course's own workers of a kind."""
+        return self._server(kind, None, trusted=True)
+
+    def _server(self, kind: WorkerKind, caches: Path | None, trusted: bool = False) -> ForkServer:
+        jail, readable = (NO_JAIL, ()) if trusted else (self.jail, self._readable)
+        with self._lock:
+            server = self._servers.get((kind, trusted))
+            if server is None or not server.lives():
+                if server is not None:
+                    server.end()
+                folder = self._new_folder()
+                for one in filter(None, (folder, caches)):
+                    one.mkdir(parents=True, exist_ok=True)
+                    jail.prepare(self.runtime.parent, one)
+                surroundings = environment(kind, self.runtime, folder, caches, trusted)
+                arguments = (kind, folder, caches, jail, [self.runtime, *readable], surroundings, trusted)
+                server = self._servers[kind, trusted] = self._started(lambda: ForkServer(*arguments))
+            return server
+
+    def _forked(
+        self, server: ForkServer, kind: WorkerKind, caches: Path | None, imports: Sequence[str], trusted: bool = False
+    ) -> Contender:
+        folder = server.folder / secrets.token_hex(8)
+        try:
+            worker = Contender(
+                kind, self.runtime, folder, caches, server.jail, trusted=trusted, server=server, imports=imports
+            )
+        except OSError as error:  # no memory or open file is left
+            raise WorkerUnavailable(f"a worker did not start: {error}") from None
+        self._workers.append(worker)
+        return worker
+
+    def _worker(
+        self,
+        kind: WorkerKind,
+        folder: Path,
+        caches: Path | None,
+        jail: Jail,
+        readable: Sequence[Path],
+        tool: Sequence[str] = (),
+    ) -> Contender:
+        worker = self._started(lambda: Contender(kind, self.runtime, folder, caches, jail, readable, tool))
+        self._workers.append(worker)
+        return worker
+
+    def _started(self, start: Callable[[], T]) -> T:
+        """What `start` returns, called in the thread that starts programs."""
+        try:
+            return self._starter.submit(start).result()
+        except (OSError, RuntimeError) as error:  # no process, thread, memory or open file is left
+            raise WorkerUnavailable(f"a worker did not start: {error}") from None
+
+    def _new_folder(self) -> Path:
+        return self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
+
+    def _kernels_folder(self) -> Path:
+        if WatchedFolder.size(self._kernels) > MAX_KERNELS_BYTES:  # no compiler writes so much
+            self.jail.empty(self._kernels)
+        return self._kernels
 
     def evict(self) -> None:
-        """End every worker but the course's, and remove files from a container's shared folders. A call in progress
-        ends as a crash.
+        """End every worker and fork server but the course's, and remove files from a container's shared folders. A call
+        in progress ends as a crash.
         """
         sentence: Future[Exception] = Future()
         sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
-        self._ready.take_all()
         for worker in list(self._workers):
             if not worker.trusted:
                 worker.evict(sentence)
-        self.jail.empty_container()
+        with self._lock:
+            for server in self._servers.values():
+                if not server.trusted:
+                    server.end()
+        self.jail.empty_shared_folders()
 
     def clear(self) -> None:
         """As `evict`, and remove the workers' folders and compiled kernels. Only if no thread waits for one of the
@@ -217,36 +221,14 @@ class WorkerPool:
 
     def close(self) -> None:
         end_all(self._workers)
+        with self._lock:
+            for server in self._servers.values():
+                server.end()
+                server.jail.empty(server.folder)
         if self._kernels.exists():
             self.jail.empty(self._kernels)
+        self.jail.empty_shared_folders()
         self._starter.shutdown()
-
-    def launch(
-        self,
-        kind: WorkerKind,
-        *,
-        trusted: bool = False,
-        caches: Path | None = None,
-        tool: Sequence[str] = (),
-        early: Sequence[str] = (),
-        canary: Path | None = None,
-    ) -> Contender:
-        """A worker that is on its way, of those that `take`, `start`, `canary` and `watched` hand out."""
-        scratch = self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
-        jail = NO_JAIL if trusted else self.jail
-        try:
-            readable = self._readable if canary is None else (canary,)
-            if kind == "cuda" and not trusted and canary is None:
-                caches = self._kernels
-                if WatchedFolder.size(caches) > MAX_KERNELS_BYTES:  # no compiler writes so much
-                    self.jail.empty(caches)
-            worker = self._starter.submit(
-                self._worker, kind, self.runtime, scratch, caches, jail, readable, tool, trusted, early
-            ).result()
-        except (OSError, RuntimeError) as error:  # no process, thread, memory or open file is left
-            raise WorkerUnavailable(f"a worker did not start: {error}") from None
-        self._workers.append(worker)
-        return worker
 
 
 def stage_runtime(target: Path) -> Path:

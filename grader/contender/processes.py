@@ -1,8 +1,8 @@
 """Trees of processes: find, freeze and end all processes that a worker started.
 
-The judge makes itself a "child subreaper" (prctl(2)): a process whose parent ends becomes a child of the judge instead
-of init. So a worker's descendants always stay below the judge, and a child that the judge did not start is an orphan of
-a worker.
+A worker that a fork server has forked is the "child subreaper" (prctl(2)) of its tree, and so is the server: a process
+whose parent ends becomes a child of the nearest of them instead of init. The judge is one too, for programs that it has
+started itself: a child that the judge did not start is an orphan of one of these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import psutil
 
@@ -58,8 +58,18 @@ def output_of(command: list[str], limit_s: float, stdin: int | IO[bytes] = subpr
             started.pop(process.pid, None)
 
 
+class Process(Protocol):
+    """What `subprocess.Popen` has, and a worker that a fork server has forked."""
+
+    pid: int
+
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 def tree(pid: int, age_s: float = 0.0) -> list[Member]:
-    """A worker, its living descendants, and workers' orphans. Collects the dead that nobody else will collect.
+    """A process and its living descendants; of a program that the judge has started, orphans too. Collects the dead
+    that nobody else will collect.
 
     Args:
         age_s: how old a look at the process table may be; watchers of several workers share one look.
@@ -101,10 +111,11 @@ def tasks_of(uid: int) -> int:
     return found
 
 
-def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bool = True) -> None:
+def end(process: Process, own_namespace: bool = False, hides: bool = True) -> None:
     """Kill a worker, its descendants and all orphans, until none is left.
 
-    Each pass stops the processes before it kills them, so that a fork bomb cannot grow faster than it is killed.
+    Each pass stops the processes before it kills them, so that a fork bomb cannot grow faster than it is killed. A worker
+    that a fork server has forked dies last: while it lives, its orphans stay below it.
 
     Args:
         own_namespace: whether the tree has its own process namespace, and so ends with its first process.
@@ -117,15 +128,19 @@ def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bo
     while seen_none < enough and time.monotonic() < deadline:
         try:
             found = tree(process.pid)
-            seen_none = 0 if found else seen_none + 1
+            ended = [one for one in found if one.pid != process.pid or one.pid in started]
+            seen_none = 0 if ended else seen_none + 1
         except OSError:  # the table cannot be read now, say because too many files are open
             process.kill()
-            found = []
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for one in found:
-                one.signal(number)
+            found = ended = []
+        for one in found:
+            one.signal(signal.SIGSTOP)
+        for one in ended:
+            one.signal(signal.SIGKILL)
         if seen_none < enough:
             time.sleep(0.002)
+    if process.pid not in started:
+        process.kill()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=PATIENCE_S)
     with _starting:
@@ -134,7 +149,7 @@ def end(process: subprocess.Popen[bytes], own_namespace: bool = False, hides: bo
     _stopped.pop(process.pid, None)
 
 
-def freeze(process: subprocess.Popen[bytes]) -> bool:
+def freeze(process: Process) -> bool:
     """Freeze a worker's process group. Returns whether it stands still or has ended.
 
     The group is the started process, and members that `freeze_tree` has seen: with a jail the worker is one of these.
@@ -151,7 +166,7 @@ def freeze(process: subprocess.Popen[bytes]) -> bool:
         time.sleep(20e-6)
 
 
-def freeze_tree(process: subprocess.Popen[bytes]) -> bool:
+def freeze_tree(process: Process) -> bool:
     """Freeze all processes that a worker started, in whatever group. Returns whether all stand still."""
     deadline = time.monotonic() + FREEZE_LIMIT_S
     # A process that has not stopped yet may start more, and on a busy machine stopping takes time.
@@ -172,7 +187,7 @@ def freeze_tree(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _belonging_to(pid: int, age_s: float = 0.0) -> list[Member]:
-    """A worker, all its descendants, and workers' orphans, the dead included."""
+    """A process and its descendants, of a program that the judge has started orphans too; the dead included."""
     global _last_look
     with _starting:
         others = {one for one in started if one != pid}
@@ -180,12 +195,16 @@ def _belonging_to(pid: int, age_s: float = 0.0) -> list[Member]:
         if time.monotonic() - taken_at >= age_s:
             found = descendants()
             _last_look = time.monotonic(), found
+    if pid not in started:
+        below = {pid}
+        below.update(one.pid for one in found if one.parent in below)  # parents come before children
+        return [one for one in found if one.pid in below]
     # A program that a library runs (as `ldconfig`) is in this process's group, which no worker's process can join.
     own = {one.pid for one in found if one.pid == one.root != pid and one.group == os.getpgrp()}
     return [one for one in found if one.root not in others | own]
 
 
-def thaw(process: subprocess.Popen[bytes]) -> None:
+def thaw(process: Process) -> None:
     """Let a worker and its tree go on after `freeze` and `freeze_tree`."""
     for group in {process.pid, *_stopped.pop(process.pid, ())}:
         with contextlib.suppress(OSError):

@@ -41,6 +41,13 @@ class ContenderFault(Exception):
         self.of_file = of_file
 
 
+class CutOff(ContenderFault):
+    """A call that ended because everything in its jail was ended, for what another worker had left behind."""
+
+    def __init__(self) -> None:
+        super().__init__("crashed", "ended together with other processes of the submission, which had left some behind")
+
+
 def decode(body: bytes) -> Reply:
     """Parse the body of a reply. Raises ProtocolError unless it is a reply within all bounds."""
     try:

@@ -99,10 +99,9 @@ def environment(
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    if kind == "cuda":
-        # A worker needs no threads of NumPy, which would start one for each processor.
-        variables["OPENBLAS_NUM_THREADS"] = "1"
-    else:
+    # NumPy would start a thread for each processor when it is imported; a fork server may have one thread alone.
+    variables["OPENBLAS_NUM_THREADS"] = "1"
+    if kind != "cuda":
         # glibc fills new memory with the complement of this byte, so `torch.empty` never holds an earlier answer.
         perturb = str(protocol.POISON_BYTE ^ 0xFF)
         variables |= {"MALLOC_PERTURB_": perturb, "CUDA_VISIBLE_DEVICES": ""}

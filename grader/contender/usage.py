@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import re
 import stat
+import threading
+import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -25,7 +28,30 @@ DELETED = re.compile(rf"(?m)^(\w+)-(\w+) \S+ (\w+) (\w+):(\w+) ([1-9]\d*) +(?!{I
 # A mapping of a file in memory, in proc(5)'s maps and smaps; `{device}` is the device of such files.
 IN_MEMORY = r"^(\w+)-(\w+) ...(.) (\w+) {device} (\d+) "
 
+LOOK_LIMIT_S = 1.0  # of a processor: on a busy machine a look takes longer
+PIECE_BYTES = 1 << 18
+
 MemoryFile: TypeAlias = tuple[int, int]  # device and inode
+_look = threading.local()
+
+
+class LookTooLong(Exception):
+    """The processes have so many mappings, or are so many, that looking at them would take too long."""
+
+
+@contextlib.contextmanager
+def bounded_look() -> Iterator[None]:
+    """A block in which this thread may spend LOOK_LIMIT_S on files of /proc. Raises LookTooLong."""
+    _look.end = time.thread_time() + LOOK_LIMIT_S
+    try:
+        yield
+    finally:
+        del _look.end
+
+
+def _go_on() -> None:
+    if time.thread_time() > getattr(_look, "end", math.inf):
+        raise LookTooLong
 
 
 def waited_s(pids: Iterable[int]) -> float:
@@ -177,8 +203,14 @@ def shared_by_anyone() -> int:
 
 
 def _text(pid: int, file: str) -> str:
+    """A file of /proc with a line or more for each mapping, of which a process may have 65530. Raises LookTooLong."""
+    pieces = []
     try:
-        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
+        with open(f"/proc/{pid}/{file}", "rb", buffering=0) as stream:  # noqa: PTH123
+            while piece := stream.read(PIECE_BYTES):
+                _go_on()
+                pieces.append(piece)
+        return b"".join(pieces).decode("utf-8", "replace")
     except PermissionError:
         if state_of(pid) in DEAD:
             return ""
@@ -278,7 +310,8 @@ def _own_files() -> int:
 
 
 def _kilobytes(pid: int, file: str, pattern: str) -> int:
-    """The sum of all matches of `pattern` in a file of /proc; 0 if the process is gone. Raises PermissionError."""
+    """The sum of all matches of `pattern` in a file of /proc; 0 if the process is gone. Raises PermissionError, LookTooLong."""
+    _go_on()
     try:
         return sum(map(int, re.findall(pattern.encode(), record(f"/proc/{pid}/{file}"))))
     except PermissionError:

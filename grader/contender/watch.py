@@ -7,7 +7,6 @@ that takes nearly its whole limit in every case would keep a machine busy for an
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -74,7 +73,7 @@ class Allowance:
 class Watch:
     """Watches the tree of one worker, and the folders that the worker writes to."""
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: WatchedFolder) -> None:
+    def __init__(self, process: processes.Process, folder: WatchedFolder) -> None:
         self._process, self._folder = process, folder
         self._own: Sequence[int] = ()  # threads of the worker and its jail before any code of the submission ran
         self._expendable = False  # whether the kernel would end all of `_own` first
@@ -103,7 +102,10 @@ class Watch:
     def look(self, limits: CallLimits) -> None:
         """Raise ContenderFault if a limit is exceeded. The caller must then end the worker."""
         try:
-            passed = self._passed(limits)
+            with usage.bounded_look():
+                passed = self._passed(limits)
+        except usage.LookTooLong:
+            passed = "crashed", "has so many processes or mappings of memory that what they hold cannot be told in time"
         except OSError as error:  # no file can be opened or no process started; the submission may be the reason
             passed = "crashed", f"what its processes use could not be told ({error.strerror})"
         if passed is not None:

@@ -5,8 +5,8 @@ message that a student reads. The arena shows whether an answer is right. One ki
 never earns any: on a CPU a worker may report that a file needs a GPU, and then no case of the part earns points.
 
 While a worker runs, the judge watches its time, memory and processes. Beyond a limit the judge kills the worker's whole
-tree. The judge is the "child subreaper" of the tree, so processes that a worker's children leave behind stay within
-reach.
+tree. A fork server (see `grader/contender/server.py`) forks most workers; one that runs under a tool is a program of
+its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -33,13 +32,13 @@ from grader.assignment import Device
 from grader.contender import last_words, processes, watch
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
-from grader.contender.replies import ContenderFault, decode
+from grader.contender.replies import ContenderFault, CutOff, decode
+from grader.contender.server import SEND_LIMIT_S, Channel, Forked, ForkServer, WorkerUnavailable, start_program
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
 from grader.contender.watch import Allowance, CallLimits, Deadline, Watch
 from grader.protocol import Reply
 
 START_LIMITS = CallLimits(time_s=120.0, memory_gib=16.0)
-SEND_LIMIT_S = 10.0
 SENTENCE_LIMIT_S = 60.0
 FREEZE_TRIES = 5  # each tries for a second or two
 MAX_FILE = 1 << 20
@@ -47,15 +46,8 @@ TOOL_LOG = "tool.log"
 TOOL_LIMIT_S = 20.0
 # Each tensor gets an allocation of its own, so that a tool sees accesses beside it
 OWN_ALLOCATIONS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-# If the machine runs out of memory, the kernel ends workers first. Root can set this so that a worker cannot take it
-# back; otherwise `Watch.look` checks it.
-FIRST_TO_GO = ("/bin/sh", "-c", '{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null; exec "$@"', "sh")
 # errno values that mean a machine-wide or per-user table is full; the submission's own open files may have filled it.
 NO_ROOM = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-
-
-class WorkerUnavailable(Exception):
-    """A worker could not start: a fault of the machine, not of the submission."""
 
 
 class Worker:
@@ -68,9 +60,10 @@ class Worker:
         caches: folder of compiled kernels and built libraries, `scratch` by default; workers may share it.
         readable: paths that the jail lets the worker read, beside the system, Python and `runtime`.
         trusted: whether the worker runs the course's own code, which hides no processes.
+        server: forks the worker in its jail; None to start a program in `jail`.
         tool: a program with options that runs the worker under its eyes, as compute-sanitizer. Its output in `TOOL_LOG`
             of the scratch folder is in `tool_log` after the worker's end.
-        early: modules that the worker imports before it is ready.
+        imports: modules that the server imports before it forks the worker.
 
     Attributes:
         allowance: the time that all workers of an assignment share; endless until it is set.
@@ -91,7 +84,8 @@ class Worker:
         readable: Sequence[Path] = (),
         tool: Sequence[str] = (),
         trusted: bool = False,
-        early: Sequence[str] = (),
+        server: ForkServer | None = None,
+        imports: Sequence[str] = (),
     ) -> None:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
@@ -108,21 +102,25 @@ class Worker:
         self._is_ready = self._frozen = False
         self._request = 0
         self._sentence: Future[Exception] | None = None
-        self._jail = jail
+        self._jail, self._server = jail, server
         self._scratch = scratch
         scratch.mkdir(parents=True)
         writable = [scratch] if caches is None else [scratch, caches]
         for folder in writable:
             folder.mkdir(parents=True, exist_ok=True)
             jail.prepare(runtime.parent, folder)
-        more = (OWN_ALLOCATIONS if tool else {}) | ({protocol.EARLY: ",".join(early)} if early else {})
-        surroundings = environment(kind, runtime, scratch, caches, trusted) | more
-        self._process, self._connection, self._replies, log = _start(
-            kind, jail, tool, writable, [runtime, *readable], surroundings
-        )
+        surroundings = environment(kind, runtime, scratch, caches, trusted) | (OWN_ALLOCATIONS if tool else {})
+        self._process: subprocess.Popen[bytes] | Forked
+        if server is not None:
+            self._process, channel = server.fork(scratch, surroundings, imports)
+        else:
+            channel = Channel()
+            visible = [runtime, *readable]
+            self._process = start_program((kind, "alone"), jail, channel, writable, visible, surroundings, tool)
+        self._connection, self._replies = channel.connection, channel.replies
         self.reader = protocol.Reader(self._replies)
         self._watch = Watch(self._process, WatchedFolder(*writable))
-        self.log = Log(log)
+        self.log = Log(channel.log)
 
     def __enter__(self) -> Self:
         return self
@@ -233,11 +231,15 @@ class Worker:
         """The fault of a process that ended by itself. Raises the sentence if the worker was condemned."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
-        code, sentence = self._process.returncode, self._sentence
+        code, sentence, server = self._process.returncode, self._sentence, self._server
+        is_cut_off = server is not None and (server.was_ended or (server.serves_several and not server.lives()))
         self.kill()
         if sentence is not None:
             raise sentence.result(SENTENCE_LIMIT_S)
-        return last_words.ended(code, self._jail.name == "bubblewrap", self.log, self.loaded_from)
+        if is_cut_off:
+            raise CutOff
+        in_bubblewrap = self._server is None and self._jail.name == "bubblewrap"
+        return last_words.ended(code, in_bubblewrap, self.log, self.loaded_from)
 
     def freeze(self) -> None:
         """Freeze the worker and all processes that it started, until the next request. A frozen worker stays frozen.
@@ -273,7 +275,7 @@ class Worker:
         """
         if self.alive:
             self.condemn(sentence)
-            processes.end(self._process, own_namespace=self._jail.name == "bubblewrap")
+            processes.end(self._process, own_namespace=self._has_namespace)
 
     def strike(self) -> None:
         """Kill the worker's process without waiting. `kill` must still be called; several workers can end at the same
@@ -299,8 +301,15 @@ class Worker:
                 self.tool_log = _read(self._scratch / TOOL_LOG)
             self._connection.close()
             os.close(self._replies)
-            processes.end(self._process, own_namespace=self._jail.name == "bubblewrap", hides=not self.trusted)
+            processes.end(self._process, own_namespace=self._has_namespace, hides=not self.trusted)
+            if self._server is not None and not self.trusted:
+                self._server.end_if_dirty()
             self._jail.empty(self._scratch)
+
+    @property
+    def _has_namespace(self) -> bool:
+        """Whether the kernel ends all of the worker's processes with the first."""
+        return self._server is None and self._jail.name == "bubblewrap"
 
 
 def _read(path: Path) -> str:
@@ -314,56 +323,3 @@ def _read(path: Path) -> str:
         return os.read(descriptor, MAX_FILE).decode(errors="replace") if regular else ""
     finally:
         os.close(descriptor)
-
-
-def _start(
-    kind: WorkerKind,
-    jail: Jail,
-    tool: Sequence[str],
-    writable: Sequence[Path],
-    readable: Sequence[Path],
-    surroundings: dict[str, str],
-) -> tuple[subprocess.Popen[bytes], socket.socket, int, int]:
-    """Start a worker's process in the first of the `writable` folders.
-
-    Returns the process, the socket for requests, and the read ends of the pipes for replies and for prints.
-    """
-    ours, theirs = socket.socketpair()
-    ours.shutdown(socket.SHUT_RD)  # replies come over a pipe (see `protocol.Reader`)
-    ours.settimeout(SEND_LIMIT_S)
-    read_replies, write_replies = os.pipe()
-    read_log, write_log = os.pipe()
-    try:
-        parent = 0 if tool else jail.parent or os.getpid()
-        arguments = (theirs.fileno(), write_replies, kind, parent, _tasks_allowed(jail))
-        program = [*tool, sys.executable, "-P", "-s", "-m", "grader.worker", *map(str, arguments)]
-        process = processes.start(
-            [*FIRST_TO_GO, *jail.command(program, writable, readable)],
-            cwd=writable[0],
-            env=surroundings,
-            pass_fds=[theirs.fileno(), write_replies],
-            stdin=subprocess.DEVNULL,
-            stdout=write_log,
-            stderr=write_log,
-            start_new_session=True,
-        )
-    except BaseException:
-        ours.close()
-        os.close(read_replies)
-        os.close(read_log)
-        raise
-    finally:
-        theirs.close()
-        os.close(write_replies)
-        os.close(write_log)
-    # Another process of the judge's user may read the pipe first: reading must not block
-    os.set_blocking(read_replies, False)
-    return process, ours, read_replies, read_log
-
-
-def _tasks_allowed(jail: Jail) -> int:
-    """How many processes and threads the worker's user may have: a fork bomb must not stop the judge's own threads."""
-    # A user of its own has no other processes than this grading's workers; the judge's user may start any number
-    # meanwhile.
-    margin = 512 + 16 * (os.cpu_count() or 1) if jail.uid != os.geteuid() else 4096
-    return processes.tasks_of(jail.uid) + margin

@@ -53,7 +53,7 @@ def share(device: Device) -> str:
         (submission / "double.py").write_text("def double(x):\n    return 2 * x\n")
         pool = WorkerPool(device, folder, strongest_jail(device=device), submission)
         try:
-            worker = pool.take()
+            worker = pool.start()
             worker.load(submission / "double.py", "double", None, LIMITS)
             x = torch.arange(1.0, 9.0, device=device)
             with Arena({"x": x}, {"y": (8,)}, torch.float32, x.device) as arena:

@@ -119,7 +119,7 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     try:
         waits = "waits" in options
         if not waits:
-            pool.prepare()
+            _start_servers(pool)
         # An import makes half a million objects and no garbage: looking for garbage takes a fifth of its time
         gc.disable()
         from grader.judge.session import Interrupted, choose_device, import_ahead, run_session
@@ -137,11 +137,10 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
             emit(Refused(kind="infra", message=STALE))
             return 1
         if waits:
-            pool.prepare()
+            _start_servers(pool)
         if (found := choose_device(device)) != guess:
             pool.close()
             pool = _pool(found, folder)
-            pool.prepare()
         isolation = _isolation(pool.jail, "docker" if "docker" in options else "host")
         if "isolated" in options and not isolation.isolated:
             emit(Refused(kind="infra", message=f"nothing was graded: {isolation.note}"))
@@ -173,6 +172,13 @@ def _pool(device: Device, folder: Path) -> WorkerPool:
     submission = folder / "submission"
     submission.mkdir(exist_ok=True)
     return WorkerPool(device, folder, strongest_jail(folder, device), submission)
+
+
+def _start_servers(pool: WorkerPool) -> None:
+    """Start the fork servers that nearly every grading needs: they import their libraries while this process does."""
+    pool.server()
+    if pool.device == "cuda":  # a laptop has few cores, and may need none of the course's own workers
+        pool.own_server("cuda")
 
 
 def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:

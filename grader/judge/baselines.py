@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -49,6 +50,7 @@ class Baselines:
         self._pool, self._course, self.caches = pool, course, caches
         self.workers: dict[str, Contender] = {}
         self._loaded: dict[str, str] = {}
+        self._starting = threading.Lock()
         self._loading: ThreadPoolExecutor | None = None
 
     def begin(
@@ -70,7 +72,6 @@ class Baselines:
         """
         first = {name: case for case in reversed(cases) for name in (NULL, *case.contenders(everyone))}
         sizes = {case.id: case for case in roomy}
-        self.start(first)
         self._loading = ThreadPoolExecutor(1 + len(first), thread_name_prefix="loading")
         self._loading.submit(meanwhile)
         for name, case in first.items():
@@ -115,12 +116,13 @@ class Baselines:
         end_all(self.workers.values())
 
     def start(self, names: Iterable[str]) -> None:
-        """Start the workers of these names in the background, unless they live."""
+        """Start the workers of these names, unless they live."""
         for name in names:
-            worker = self.workers.get(name)
-            if worker is None or not worker.lives():
-                self.workers[name] = self._pool.start(self._pool.device, self.caches)
-                self._loaded.pop(name, None)
+            with self._starting:
+                worker = self.workers.get(name)
+                if worker is None or not worker.lives():
+                    self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
+                    self._loaded.pop(name, None)
 
     def contender(self, name: str, case: BoundSpeedCase) -> Contender:
         """The worker of this name, with the code of the case loaded.

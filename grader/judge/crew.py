@@ -34,9 +34,8 @@ class Crew:
         self.is_busy = False
         self._contenders: dict[tuple[str, int], Contender] = {}  # of the submission, by assignment and lane
         self.references: dict[str, Contender] = {}
-        self._coming_reference: Contender | None = None
-        self._expecting = threading.Lock()
-        self.has_crashed = False  # whether a worker of the submission has crashed
+        self._imports: dict[str, tuple[str, ...]] = {}  # by assignment
+        self._starting_reference = threading.Lock()
 
     def worker(self, assignment: Assignment, lane: int = 0) -> Contender:
         """A lane's worker for an assignment, with the submission's file loaded; a new worker if the last one is dead.
@@ -48,27 +47,16 @@ class Crew:
         self._standing.check_time(assignment)
         contender = self._contenders.get((assignment.name, lane))
         if contender is None or not contender.lives():
-            self.has_crashed |= contender is not None
-            first = contender is None
             contender = self._load(assignment, lane)
-            if self._run.device_name == "cpu" and first:
-                return contender  # a laptop has few cores, and a start would delay the first case
-        if (self.is_busy or self._run.lane_count == 1) and self.needs_a_spare(assignment):
-            self.prepare(1)
         return contender
-
-    def needs_a_spare(self, assignment: Assignment) -> bool:
-        # A spare serves the next assignment, or replaces a crashed worker. A laptop's few cores start one only after a
-        # crash.
-        is_last = assignment.name == self._run.job.assignments[-1]
-        return self._run.device_name == "cuda" or self.has_crashed or not is_last
 
     def _load(self, assignment: Assignment, lane: int) -> Contender:
         if not self.is_busy:
             for (name, _), last in list(self._contenders.items()):
                 if name != assignment.name:
                     last.kill()  # processes of an earlier assignment must not disturb this one
-        contender = self._pool.take(self.kind_of(assignment), alone=not self.is_busy, purpose=assignment.name)
+        kind = self.kind_of(assignment)
+        contender = self._pool.start(kind, imports=self._imports_of(assignment), alone=not self.is_busy)
         self._standing.employ(contender, assignment)
         try:
             load_file(contender, self._run.job.submission, assignment)
@@ -79,15 +67,19 @@ class Crew:
         self._contenders[assignment.name, lane] = contender
         return contender
 
+    def _imports_of(self, assignment: Assignment) -> tuple[str, ...]:
+        """What the first backward pass would import, where the first case of one of the assignment's parts has gradients."""
+        if assignment.name not in self._imports:
+            firsts = {case.part.name: case for case in reversed(self._run.cases) if case.assignment is assignment}
+            calls = (case.inputs(self._run.seed, 0, self._run.device) for case in firsts.values())
+            has_gradients = any(call.upstream is not None for call in calls)
+            self._imports[assignment.name] = (NEEDED_FOR_GRADIENTS,) if has_gradients else ()
+        return self._imports[assignment.name]
+
     def kind_of(self, assignment: Assignment) -> WorkerKind:
         """The kind of the submission's workers for an assignment."""
         on_cpu = self._run.device_name == "cpu"
         return "cuda_cpu" if assignment.spec.language == "cuda" and on_cpu else self._run.device_name
-
-    def has_worker(self, assignment: Assignment) -> bool:
-        """Whether the submission's worker for an assignment in lane 0 is alive."""
-        contender = self._contenders.get((assignment.name, 0))
-        return contender is not None and contender.lives()
 
     def watched(self, assignment: Assignment, tool: Sequence[str]) -> Contender:
         """A worker under a tool, with nothing loaded.
@@ -98,9 +90,8 @@ class Crew:
         """
         self._standing.check_loadable(assignment)
         self._standing.check_time(assignment)
-        contender = self._pool.watched(tool)
+        contender = self._pool.start(tool=tool)
         self._standing.employ(contender, assignment)
-        contender.ready()
         return contender
 
     def beside(self, assignment: Assignment, kind: WorkerKind, *, logged: bool = True) -> Contender:
@@ -109,34 +100,13 @@ class Crew:
         Raises ContenderFault, WorkerUnavailable.
         """
         self._standing.check_time(assignment)
-        contender = self._pool.take(kind)
+        contender = self._pool.start(kind, imports=self._imports_of(assignment))
         self._standing.employ(contender, assignment, logged=logged)
         return load_file(contender, self._run.job.submission, assignment)
 
-    def prepare(self, count: int) -> None:
-        """Start workers in the background until the pool has `count` spares."""
-        self._pool.prepare(count)
-
-    def prepare_races(self, wanted: Sequence[tuple[str, bool]]) -> None:
-        """Start workers kept for the races (the pool's reserve). Lanes never take them. Does nothing while the reserve
-        is not empty.
-
-        Args:
-            wanted: for each worker, the name of its assignment and whether to import modules that a first backward pass
-                needs.
-        """
-        if not self._pool.has_reserve:
-            self._pool.reserve([(name, (NEEDED_FOR_GRADIENTS,) if gradients else ()) for name, gradients in wanted])
-
-    def settle(self, starts: bool = True) -> None:
-        """Wait until no worker is starting or loading: either would disturb a race. Raises WorkerUnavailable.
-
-        Args:
-            starts: whether to wait for the pool's spares and reserve, too.
-        """
+    def settle(self) -> None:
+        """Wait until no worker of a baseline is loading: it would disturb a benchmark. Raises WorkerUnavailable."""
         self.baselines.settle()
-        if starts:
-            self._pool.settle()
 
     def end_lanes(self, lanes: Container[int]) -> None:
         """End the submission's workers in these lanes."""
@@ -166,31 +136,17 @@ class Crew:
         kind = "compile" if compiling else self.kind_of(assignment)
         return load_file(self._pool.canary(kind, folder), folder, assignment)
 
-    def expect_reference(self) -> None:
-        """Start a worker for the reference in the background, so that the first case that needs the reference does not
-        wait.
-        """
-        with self._expecting:
-            if not self.references and self._coming_reference is None:
-                self._coming_reference = self._start_reference(self._run.device_name)
-
     def reference(self, assignment: Assignment) -> Contender:
         """The worker of the reference for an assignment, loaded. Raises ContenderFault, WorkerUnavailable."""
-        contender = self.references.get(assignment.name)
-        if contender is None or not contender.lives():
-            with self._expecting:
-                coming, self._coming_reference = self._coming_reference, None
-            if coming is None or not coming.lives():
-                coming = self._start_reference(self.kind_of(assignment))
-            self.references[assignment.name] = load_file(coming, self._run.job.course / "reference", assignment)
-        return self.references[assignment.name]
-
-    def _start_reference(self, kind: WorkerKind) -> Contender:
-        return self._pool.start(kind, self.baselines.caches, (NEEDED_FOR_GRADIENTS,) if kind == "cuda" else ())
+        with self._starting_reference:
+            contender = self.references.get(assignment.name)
+            if contender is None or not contender.lives():
+                kind = self.kind_of(assignment)
+                contender = self._pool.start_own(kind, self.baselines.caches, self._imports_of(assignment))
+                self.references[assignment.name] = load_file(contender, self._run.job.course / "reference", assignment)
+            return contender
 
     def end_idle(self) -> None:
         """End all workers but the submission's. A later call starts the others again."""
-        self._pool.end_idle()
         self.baselines.end()
-        coming, self._coming_reference = self._coming_reference, None
-        end_all([*self.references.values(), *([coming] if coming is not None else [])])
+        end_all(self.references.values())

@@ -16,7 +16,8 @@ from traceback import clear_frames
 
 import pytest
 
-from grader.contender.replies import ContenderFault
+from grader.assignment import Assignment
+from grader.contender.replies import ContenderFault, CutOff
 from grader.job import CaseNote
 from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.crew import Crew
@@ -24,7 +25,6 @@ from grader.judge.evidence import Evidence
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 
-LITTLE = 4  # waiting works per lane, at which little work is left
 WORTH_A_START = 4  # waiting works per lane that justify a further lane: starting a worker takes as long as some cases
 APART = "/apart"  # the queue of works that start their own worker; no assignment has this name
 # A work of this queue takes as long as many others: lanes begin with it, so that nobody waits for it at the end
@@ -80,23 +80,13 @@ class Lanes:
         self._staffed: Counter[str] = Counter()  # number of lanes with each assignment
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._then: Callable[[], None] | None = None
 
-    def run(self, works: Sequence[Work], then: Callable[[], None]) -> Iterator[Done]:
+    def run(self, works: Sequence[Work]) -> Iterator[Done]:
         """Run works side by side, and yield each when it has ended. Works apart in CUDA C++ begin first, because each
-        builds the file.
-
-        Args:
-            then: called once, in any thread, when little work is left; workers that `then` starts have time until the
-                last lane ends.
+        builds the file. A work that was cut off by the end of another lane's worker is run once more, alone.
         """
-        self._then = then
         for work in sorted(works, key=lambda one: not (one.apart and one.is_cuda)):
             self._waiting.setdefault(work.queue, deque()).append(work)
-        of_cases = [queue for name, queue in self._waiting.items() if name != APART]
-        useful = sum(1 if _stays_in_one_lane(queue) else len(queue) for queue in of_cases)
-        begin_apart = min(len(self._waiting.get(APART, ())), max(0, self._count - len(of_cases)))
-        change = len(of_cases) - 1 if begin_apart else 0  # lanes that change to another assignment before the end
         self._threads = [
             threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
             for lane in range(self._count)
@@ -104,12 +94,16 @@ class Lanes:
         self._crew.is_busy = True
         for thread in self._threads:
             thread.start()
-        # Spares for the assignments that lanes take up next. Works apart take longest, so their workers start first.
-        self._crew.prepare(min(begin_apart + change, useful))
-        self._tell_when_little_is_left()
+        again = []
         for _ in works:
-            yield self._done.get()
+            done = self._done.get()
+            if isinstance(done.error, CutOff):
+                again.append(done.work)
+            else:
+                yield done
         self.finish()
+        for work in again:
+            yield self.run_here(work)
 
     def run_here(self, work: Work) -> Done:
         """Run one work in the calling thread, as lane 0, after all lanes have ended."""
@@ -133,6 +127,14 @@ class Lanes:
         self._threads = []
         self._crew.is_busy = False
         self._crew.end_lanes(range(1, self._count))
+
+    def drop(self, assignment: Assignment) -> None:
+        """Drop an assignment's works that have not begun; `run` yields them as if they had passed."""
+        with self._lock:
+            for waiting in self._waiting.values():
+                for work in [one for one in waiting if one.place.assignment is assignment]:
+                    waiting.remove(work)
+                    self._done.put(Done(work, None))
 
     def abandon(self) -> None:
         """Drop all works that have not begun. Works in progress end when their worker ends."""
@@ -174,7 +176,6 @@ class Lanes:
         evidence, place = Evidence(), work.place
         try:
             self._run.emit(place.started)
-            self._tell_when_little_is_left()
             if fault is not None:
                 raise fault
             self._standing.hangs.check(place)
@@ -184,14 +185,6 @@ class Lanes:
             clear_frames(error.__traceback__)  # frames may hold GPU memory
             return Done(work, error, evidence)
         return Done(work, None, evidence)
-
-    def _tell_when_little_is_left(self) -> None:
-        with self._lock:
-            if sum(map(len, self._waiting.values())) > LITTLE * self._count:
-                return
-            then, self._then = self._then, None
-        if then is not None:
-            then()
 
     def _choose(self, held: str) -> str | None:
         """The next queue for a lane that was with the queue `held`; None if another lane would not pay."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from traceback import clear_frames
 from typing import Any
@@ -68,7 +68,6 @@ class Fixtures:
     _hoarding: Hoarding
     _works: Works
     _admission: Admission
-    _schedule: Schedule
     _replay: Replay = field(init=False, default_factory=Replay)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -123,17 +122,10 @@ class Fixtures:
     @pytest.fixture
     def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
         """The speed case in the largest size that fits into this machine's memory."""
-        place, items = request.node.stash[PLACE], request.session.items
-        if not self._track.crew.has_worker(place.assignment):
-            self._schedule.prepare_races(races(items[items.index(request.node) :]))
+        place = request.node.stash[PLACE]
         self._track.crew.settle()  # starting workers will hold memory too
         self._track.run.gauge.look_again()
         return self._admission.fitting(place, place.sizes)
-
-
-def races(items: Sequence[pytest.Item]) -> list[ReportPlace]:
-    """Places of the speed cases among these tests."""
-    return [item.stash[PLACE] for item in items if item.stash[PLACE].sizes is not None]
 
 
 class JudgePlugin:
@@ -202,7 +194,7 @@ class JudgePlugin:
         checks = [self._works.of_check(item.stash[PLACE], item.obj) for item in alone]
         try:
             try:
-                self._schedule.run_all(checks, races(session.items))
+                self._schedule.run_all(checks)
             except Exception as error:
                 self.failure = self.failure or error
                 raise pytest.UsageError("the cases were not run") from None

@@ -43,8 +43,7 @@ class Run:
     def begin(cls, job: Job, device_name: Device, emit: Callable[[Event], None]) -> Run:
         """A run on this machine, with the job's seed or a new one. Raises CourseError."""
         seed = secrets.randbits(53) if job.seed is None else job.seed
-        one_by_one = device_name == "cpu" or job.stop_early
-        lane_count = 1 if one_by_one else workers_at_once(free_gib(device_name))
+        lane_count = 1 if device_name == "cpu" else workers_at_once(free_gib(device_name))
         gauge = Gauge(torch.device(device_name), measuring=job.speed)
         course = load_course(job.course, job.assignments)
         if job.assignments:

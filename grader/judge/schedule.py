@@ -9,7 +9,6 @@ it, runs alone after that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -37,7 +36,6 @@ KEPT = (
     "the same case is right in a new process, without the cases before it: consistent with something that is kept from one call to the "
     "next, as a launch, a grid or a buffer that is kept by shape although more than the shape decides about it"
 )
-GIB_PER_RESERVED = 8.0  # free GPU memory per reserved worker; a worker's context takes half a GiB
 
 
 @dataclass(frozen=True)
@@ -136,12 +134,11 @@ class Schedule:
     compilation: Compilation
     results: Results
 
-    def run_all(self, checks: Sequence[Work], races: Sequence[ReportPlace]) -> None:
+    def run_all(self, checks: Sequence[Work]) -> None:
         """Run all cases and the given checks; in one lane, in the order of problem.toml.
 
         Args:
             checks: works of the checks that need nothing but properties.
-            races: places of the speed cases that follow.
 
         Raises:
             KeyboardInterrupt: this process was asked to end. Results of ended works are kept.
@@ -152,7 +149,7 @@ class Schedule:
         works.sort(key=lambda work: self.run.assignments.index(work.place.assignment))
         if self.run.lane_count > 1:
             beside, alone = [one for one in works if _is_shared(one)], [one for one in works if not _is_shared(one)]
-            self._run_beside(beside, lambda: self.prepare_races(races, alone))
+            self._run_beside(beside)
             works = alone
         for work in works:
             if work.case is not None and not _is_shared(work):
@@ -160,44 +157,27 @@ class Schedule:
             if self._is_admitted(work):
                 self._keep(self.lanes.run_here(work))
 
-    def prepare_races(self, races: Sequence[ReportPlace], alone: Sequence[Work] = ()) -> None:
-        """Start workers for the races and for the cases that run alone, all in the background: a later start would
-        disturb a timing.
-
-        A race on a GPU ends its worker, so each needs one. Cases of an assignment that run alone share a worker.
-        """
-        if self.run.device_name != "cuda" or self.run.lane_count < 2:
-            return
-        wanted: list[tuple[str, bool]] = []
-        for assignment in self.run.assignments:
-            if not self.standing.is_there(assignment.spec.file):
-                continue
-            own = [race.of_part for race in races if race.assignment is assignment]
-            # A wrong part is not timed, so nobody knows yet which race takes which worker.
-            gradients = any(self.trials.gradients.get(part, True) for part in own)
-            count = max(len(own), any(work.place.assignment is assignment for work in alone))
-            wanted += [(assignment.name, gradients)] * count
-        with suppress(RuntimeError, MemoryError):  # no GPU memory at this moment: workers start on demand
-            reserved = max(1, int(self.run.free_gib() / GIB_PER_RESERVED))
-            self.crew.prepare_races(wanted[: min(self.run.lane_count, reserved)])
-
     @property
     def starting_gib(self) -> float:
         """GPU memory in GiB that starting and running workers of the submission may take."""
         return GIB_PER_WORKER * self.run.lane_count
 
-    def _run_beside(self, works: Sequence[Work], then: Callable[[], None]) -> None:
+    def _run_beside(self, works: Sequence[Work]) -> None:
         """Run works in several lanes.
 
         Checks go first: each is as much work as several cases, and would keep one lane busy after the others have
         ended. Neighbouring cases do not run at once: their launches often compile alike, and a kernel that one lane has
         compiled is cached for the others.
         """
-        checks, cases = [one for one in works if one.case is None], [one for one in works if one.case is not None]
+        admitted = [work for work in works if self._is_admitted(work)]
+        if self.run.job.stop_early:
+            self._run_until_one_fails(admitted)
+            return
+        checks = [one for one in admitted if one.case is None]
+        cases = [one for one in admitted if one.case is not None]
         step = max(1, len(cases) // self.run.lane_count)
-        ordered = (*checks, *(case for start in range(step) for case in cases[start::step]))
         try:
-            for done in self.lanes.run([work for work in ordered if self._is_admitted(work)], then):
+            for done in self.lanes.run([*checks, *(case for start in range(step) for case in cases[start::step])]):
                 self._keep(done)
         except KeyboardInterrupt:
             for done in self.lanes.done_already():
@@ -205,6 +185,20 @@ class Schedule:
                 if not (isinstance(done.error, ContenderFault) and done.error.outcome == "crashed"):
                     self._keep(done)
             raise
+
+    def _run_until_one_fails(self, works: Sequence[Work]) -> None:
+        """Run works in several lanes, and keep their results in the order of problem.toml, as one lane would: the first that
+        does not pass stops its assignment, and what has run beside it counts for nothing.
+        """
+        left, ended = list(works), dict[tuple[str, ...], Done]()
+        for done in self.lanes.run(works):
+            ended[done.work.place.key] = done
+            while left and left[0].place.key in ended:
+                following = ended.pop(left.pop(0).place.key)
+                if self._is_admitted(following.work):
+                    self._keep(following)
+                    if following.work.place.assignment.name in self.results.stopped:
+                        self.lanes.drop(following.work.place.assignment)
 
     def _is_admitted(self, work: Work) -> bool:
         try:
@@ -234,15 +228,13 @@ class Schedule:
         return None
 
     def _wait_for_others(self, case: BoundCase) -> None:
-        """Wait for the lanes, because other workers change how much GPU memory is free. Wait for starting workers too,
-        unless memory is plentiful and this case measures none. On a small GPU, end idle workers that hold memory the
-        case needs.
+        """Wait for the lanes and for loading baselines, because other workers change how much GPU memory is free. On a
+        small GPU, end idle workers that hold memory the case needs.
         """
         self.lanes.finish()
         if self.run.device_name == "cuda":
-            measured, needed_gib = case.case.max_extra_mib is not None, case.case.memory_gib or 0.0
-            self.crew.settle(starts=measured or self.run.free_gib() < needed_gib + self.starting_gib)
-            if self.run.free_gib() < needed_gib:
+            self.crew.settle()
+            if self.run.free_gib() < (case.case.memory_gib or 0.0):
                 self.crew.end_idle()
 
 

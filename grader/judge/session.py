@@ -83,7 +83,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     problems = {one.name: load_problem(one) for one in run.assignments}
     works = Works(run, standing, crew, hoarding, comparison, trials, problems)
     schedule = Schedule(run, standing, crew, lanes, trials, works, admission, compilation, results)
-    fixtures = Fixtures(Track(run, crew, comparison), hoarding, works, admission, schedule)
+    fixtures = Fixtures(Track(run, crew, comparison), hoarding, works, admission)
     plugin = JudgePlugin(run, standing, works, schedule, results)
     start_the_courses_own(run, crew, schedule.starting_gib)
     try:
@@ -125,8 +125,6 @@ def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
     free_gib = run.free_gib() - starting_gib
     roomy = [case for one in raced if (case := one.fitting(free_gib)) is not None]
     crew.baselines.begin([one.declared for one in raced], run.job.contenders == "all", roomy, load_early)
-    if run.lane_count > 1:
-        crew.expect_reference()
 
 
 def import_ahead() -> None:
@@ -155,7 +153,7 @@ def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtu
     files = [*check_files(run.assignments), *([HERE / "test_speed.py"] if run.speed_cases else [])]
     if not files:
         try:
-            schedule.run_all((), ())
+            schedule.run_all(())
         except KeyboardInterrupt:
             return False
         return True

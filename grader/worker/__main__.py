@@ -1,5 +1,9 @@
 """The worker's program: sets limits, imports libraries, says that it is ready, and answers requests until the socket
 closes.
+
+A fork server is the same program. It has imported what its workers need, and forks one for each `Fork` request; a fork
+takes milliseconds, an import of PyTorch and Triton seconds. It has read nothing of the submission, has not used a GPU,
+and has one thread, because a fork copies only one.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ import gc
 import importlib
 import io
 import os
+import random
 import resource
 import signal
 import socket
 import sys
-import threading
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,43 +35,45 @@ from grader.worker.late import told_where
 Answer: TypeAlias = Callable[[protocol.Request, list[int]], protocol.Reply]
 
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
 MAX_FILE_BYTES = 1 << 30
 MAX_OPEN_FILES = 1024
 
 
 def main() -> None:
-    """Usage: python -m grader.worker SOCKET_FD PIPE_FD cpu|cuda|cuda_cpu|compile PARENT_PID TASKS
+    """Usage: python -m grader.worker SOCKET_FD PIPE_FD cpu|cuda|cuda_cpu|compile PARENT_PID TASKS serves|alone
 
     Requests, with open files beside them, come from the socket; replies go to the pipe. TASKS is the number of
-    processes and threads that the user may have, including this worker's.
+    processes and threads that the user may have, including this worker's. `serves`: fork workers; `alone`: be one.
     """
-    descriptor, replies, kind, parent, tasks = (
-        int(sys.argv[1]),
-        int(sys.argv[2]),
-        sys.argv[3],
-        int(sys.argv[4]),
-        int(sys.argv[5]),
-    )
+    connection, replies = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    kind, parent, tasks, serves = sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6] == "serves"
     _leave_no_orphan(parent)
-    seccomp.install()
-    with contextlib.suppress(OSError):  # if memory runs out, the kernel shall end this process and its children first
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+    _harden(tasks)
     faulthandler.enable()
-    connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
     os.set_inheritable(replies, False)
-    reader = protocol.Reader(connection)
+    set_device(kind == "cuda")
+    import_libraries = _import_cuda_cpu if kind == "cuda_cpu" else _import_torch
+    gc.disable()  # an import makes no garbage, and looking for garbage takes a fifth of its time
+    import_libraries(kind)
+    gc.enable()
+    gc.freeze()  # gc.collect() after a call then looks at the student's objects only
+    if serves:
+        connection, replies = _serve(connection, replies)
+    if kind == "cuda":
+        import torch
+
+        torch.cuda.init()
+        torch.zeros(1, device="cuda")
 
     def tell() -> None:
         protocol.write(replies, protocol.Reply())
 
-    set_device(kind == "cuda")
     answer = cuda_cpu_answers() if kind == "cuda_cpu" else torch_answers(kind, tell)
     tell()
+    reader = protocol.Reader(connection)
     imported = len(sys.modules)
     # The student's code may replace the streams, or their attributes.
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
@@ -96,19 +103,126 @@ def main() -> None:
     os._exit(0)
 
 
+def _harden(tasks: int) -> None:
+    """Give up what no worker needs. Forked workers inherit it, and nothing of it can be taken back."""
+    seccomp.install()
+    with contextlib.suppress(OSError):  # if memory runs out, the kernel shall end this process and its children first
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+
+
+def _serve(connection: socket.socket, replies: int) -> tuple[socket.socket, int]:
+    """Answer `Fork` and `Reap` requests until the socket closes. Returns in each forked worker, with the worker's own
+    socket and pipe.
+    """
+    libc = ctypes.CDLL(None)
+    # Processes that a dead worker leaves stay below this one. No worker, of the same user, may trace it or open its
+    # memory.
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(PR_SET_DUMPABLE, 0)
+    workers: set[int] = set()
+    reader = protocol.Reader(connection)
+    protocol.write(replies, protocol.Reply(pid=os.getpid()))
+    while (body := reader.receive()) is not None:
+        request, files, reader.files = protocol.decode(body), reader.files, []
+        reply = protocol.Reply()
+        try:
+            if isinstance(request, protocol.Fork):
+                for name in request.imports:
+                    with contextlib.suppress(ImportError):  # another version of torch does without this module
+                        importlib.import_module(name)
+                gc.freeze()
+                if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+                    raise RuntimeError("a fork server has more than one thread")
+                server = os.getpid()
+                pid = os.fork()
+                if pid == 0:
+                    connection.close()
+                    os.close(replies)
+                    return _become_worker(request, files, server)
+                workers.add(pid)
+                reply = protocol.Reply(pid=pid)
+            elif isinstance(request, protocol.Reap):
+                workers.discard(request.pid)
+                _, status = os.waitpid(request.pid, 0)
+                reply = protocol.Reply(status=os.waitstatus_to_exitcode(status))
+        except (OSError, RuntimeError) as error:
+            reply = protocol.Reply(error=describe(error))
+        finally:
+            for file in files:
+                os.close(file)
+        protocol.write(replies, replace(reply, id=request.id))
+    os._exit(0)
+
+
+def _become_worker(request: protocol.Fork, files: list[int], server: int) -> tuple[socket.socket, int]:
+    """Turn a fork of the server into a worker with a session, a folder, variables and streams of its own."""
+    os.setsid()
+    _leave_no_orphan(server)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    libc.prctl(PR_SET_DUMPABLE, 1)
+    requests, replies, log = files.copy()
+    files.clear()
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(log)
+    os.set_inheritable(replies, False)
+    connection = socket.socket(fileno=requests)
+    connection.set_inheritable(False)
+    os.chdir(request.folder)
+    os.environ |= dict(request.environment)
+    tempfile.tempdir = None
+    random.seed()
+    return connection, replies
+
+
+def _import_torch(kind: str) -> None:
+    """Import what a worker for Triton, or for CUDA on a GPU, needs, and change Triton's interpreter for it."""
+    import torch  # noqa: F401
+
+    from grader.worker import operators
+
+    operators.protect_pytorchs_operators()
+    with contextlib.suppress(ImportError):  # without Triton, the student's own import raises this
+        import triton.language
+
+        from grader.worker import triton_key
+
+        if kind != "cuda":
+            # The interpreter would import this in the first launch, which would count as the student's time.
+            import triton.experimental.gluon  # noqa: F401
+        triton_key.make_cheap()
+        if kind == "cpu":
+            interpreting.compute_as_a_gpu_does()
+            interpreting.MemoryChecks.install()
+            interpreting.take_the_first_configuration()
+            interpreting.let_a_constant_come_first()
+            interpreting.provide_libdevice()
+            interpreting.combine_many_at_once()
+    from grader.worker import absent_gpu, gpu_trace, load, run, timing, tracing, yardsticks  # noqa: F401
+
+    if kind == "compile":
+        from grader.worker import compiling  # noqa: F401
+
+
+def _import_cuda_cpu(_kind: str) -> None:
+    """Import what a worker for CUDA C++ on a CPU needs: no torch."""
+    from grader.worker.cuda_cpu import program  # noqa: F401
+
+
 def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     """The function that answers requests for Triton, and for CUDA on a GPU. A worker of kind `compile` compiles calls.
 
     Args:
         tell: tells the judge that all calls of a batch are queued behind the gate.
     """
-    device = "cuda" if kind == "cuda" else "cpu"
-    gc.disable()  # an import makes no garbage, and looking for garbage takes a fifth of its time
-    _set_up_torch(kind, device)
     from grader.worker import absent_gpu, gpu_trace, load, run, timing, tracing, yardsticks
 
-    gc.enable()
-    gc.freeze()  # gc.collect() after a call then looks at the student's objects only
+    device = "cuda" if kind == "cuda" else "cpu"
     compiler: compiling.Compiler | None = None
     if kind == "compile":
         from grader.worker import compiling
@@ -154,45 +268,8 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     return answer
 
 
-def _set_up_torch(kind: str, device: str) -> None:
-    import torch
-
-    from grader.worker import operators
-
-    operators.protect_pytorchs_operators()
-    with contextlib.suppress(ImportError):  # without Triton, the student's own import raises this
-        import triton.language
-
-        from grader.worker import triton_key
-
-        if device == "cpu":
-            # The interpreter would import this in the first launch, which would count as the student's time.
-            import triton.experimental.gluon  # noqa: F401
-        triton_key.make_cheap()
-        if kind == "cpu":
-            interpreting.compute_as_a_gpu_does()
-            interpreting.MemoryChecks.install()
-            interpreting.take_the_first_configuration()
-            interpreting.let_a_constant_come_first()
-            interpreting.provide_libdevice()
-            interpreting.combine_many_at_once()
-    if device == "cuda":
-        # In two threads, because each mostly waits for the driver or the disk.
-        importing = threading.Thread(target=_import, args=(os.environ.pop(protocol.EARLY, ""),))
-        importing.start()
-        torch.cuda.init()
-        torch.zeros(1, device="cuda")
-        importing.join()
-
-
-def _import(names: str) -> None:
-    for name in filter(None, names.split(",")):
-        with contextlib.suppress(ImportError):  # another version of torch does without this module
-            importlib.import_module(name)
-
-
 def cuda_cpu_answers() -> Answer:
-    """The function that answers requests for CUDA C++ on a CPU. Needs no torch, so the worker is ready at once."""
+    """The function that answers requests for CUDA C++ on a CPU."""
     from grader.worker.cuda_cpu import program
 
     kernel: Any = None
@@ -210,7 +287,7 @@ def cuda_cpu_answers() -> Answer:
 
 
 def _leave_no_orphan(parent: int) -> None:
-    """Have the kernel kill this process when the judge ends."""
+    """Have the kernel kill this process when its parent, the judge or the fork server, ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:  # 0: a tool is the parent, with an unknown pid
         os._exit(1)

@@ -6,9 +6,11 @@ Refused with EPERM:
 - sockets of all families but those that a network namespace confines (AF_VSOCK, say, connects a virtual machine with
   its host);
 - io_uring, whose operations, such as socket(), are no system calls and so pass every filter;
-- memory that belongs to no process and so is counted nowhere: System V's shared memory, semaphores and queues, secret
+- memory that belongs to no process and so is counted nowhere: System V's shared memory and semaphores, secret
   memory, and new namespaces and mounts, in which a user becomes root and mounts file systems in memory;
-- leases on files and notices of changes, which make other processes of the same user (the judge's) wait for the worker.
+- System V's and POSIX's queues of messages, likewise;
+- leases on files and notices of changes, which make other processes of the same user (the judge's) wait for the worker;
+- to be a "child subreaper" no more: then processes that a worker's children leave behind would leave its tree.
 
 Refused with ENOSYS: clone3, whose flags lie in memory, where a filter cannot read them. Callers then use clone, as on
 an old kernel.
@@ -60,6 +62,8 @@ class Machine:
     setns: int
     mount: int
     fcntl: int
+    prctl: int
+    mq_open: int
     keyrings: tuple[int, ...]
     system_v: tuple[int, ...]
 
@@ -74,14 +78,16 @@ class Machine:
             SECRET_MEMORY_CALL,
             self.mount,
             self.setns,
+            self.mq_open,
         )
 
 
 MACHINES = {
-    "x86_64": Machine(0xC000003E, 41, 56, 272, 308, 165, 72, (248, 249, 250), (29, 30, 64, 68)),
-    "aarch64": Machine(0xC00000B7, 198, 220, 97, 268, 40, 25, (217, 218, 219), (194, 196, 190, 186)),
+    "x86_64": Machine(0xC000003E, 41, 56, 272, 308, 165, 72, 157, 240, (248, 249, 250), (29, 30, 64, 68)),
+    "aarch64": Machine(0xC00000B7, 198, 220, 97, 268, 40, 25, 167, 180, (217, 218, 219), (194, 196, 190, 186)),
 }
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class _Program(ctypes.Structure):
@@ -126,6 +132,9 @@ def program(machine: str = platform.machine()) -> bytes | None:
     refusals = [step for one in FILE_COMMANDS for step in ((IF_EQUAL, 0, 1, one), (RETURN, 0, 0, REFUSE))]
     steps += [(IF_EQUAL, 0, len(refusals) + 2, calls.fcntl), (LOAD, 0, 0, SECOND_ARGUMENT)]
     steps += [*refusals, (RETURN, 0, 0, ALLOW)]
+    steps += [(IF_EQUAL, 0, 6, calls.prctl), (LOAD, 0, 0, FIRST_ARGUMENT)]
+    steps += [(IF_EQUAL, 0, 3, PR_SET_CHILD_SUBREAPER), (LOAD, 0, 0, SECOND_ARGUMENT)]
+    steps += [(IF_EQUAL, 0, 1, 0), (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW)]
     steps += [(IF_EQUAL, 1, 0, calls.socket), (RETURN, 0, 0, ALLOW), (LOAD, 0, 0, FIRST_ARGUMENT)]
     for family in FAMILIES:
         steps += [(IF_EQUAL, 0, 1, int(family)), (RETURN, 0, 0, ALLOW)]

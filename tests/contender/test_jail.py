@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -23,16 +21,10 @@ from grader.contender.pool import WorkerPool
 from grader.contender.replies import ContenderFault
 from grader.course import INSTALLED, CourseOpen, close_installed_course, hidden_courses
 from tests.conftest import IMPORTS, ROOT, Course, StartRun, broken_jails, open_to_workers
+from tests.support.jails import BWRAP, JAILS, ROOT_HERE, SETPRIV, jail_or_skip
 
 pytestmark = pytest.mark.grading
 
-BWRAP, SETPRIV = shutil.which("bwrap"), shutil.which("setpriv")
-ROOT_HERE = os.geteuid() == 0
-JAILS = {
-    "bubblewrap": Jail("bubblewrap", tuple(filter(None, (BWRAP, SETPRIV)))),
-    "uid": Jail("uid", (SETPRIV or "",)),
-    "none": NO_JAIL,
-}
 # Answers a question about the world with the message of an exception: that is what a worker may tell.
 PROBE = """
 import ctypes, json, os, pathlib, signal, socket, subprocess
@@ -72,12 +64,7 @@ raise RuntimeError(json.dumps(ANSWERS))
 
 @pytest.fixture(scope="module", params=JAILS)
 def jail(request: pytest.FixtureRequest) -> Jail:
-    jail = JAILS[request.param]
-    if request.param == "bubblewrap" and BWRAP is None:
-        pytest.skip("bubblewrap is not installed")
-    if request.param == "uid" and not (ROOT_HERE and SETPRIV):
-        pytest.skip("only root can give a worker another user")
-    return jail
+    return jail_or_skip(request.param)
 
 
 class Inside:
@@ -93,7 +80,7 @@ class Inside:
         (self.submission / "probe.py").write_text(source)
         (self.submission / "probe_questions.py").write_text(f"QUESTIONS = {questions!r}")
         limits = CallLimits(time_s=time_s, memory_gib=4)
-        with self.pool.take() as worker, pytest.raises(ContenderFault) as fault:
+        with self.pool.start() as worker, pytest.raises(ContenderFault) as fault:
             worker.load(self.submission / "probe.py", "nothing", None, limits)
         return fault.value
 
@@ -126,7 +113,7 @@ class Told:
         rooms = [inside.submission, inside.pool.runtime, ROOT, Path(sys.prefix), Path("/usr"), Path("/etc")]
         self.jail, self.places = jail, [room / "x" for room in rooms]
         asked = self._questions(inside, secret, here)
-        with inside.pool.take():
+        with inside.pool.start():
             answers = iter(inside.ask(*(one for many in asked.values() for one in many)))
         inside.pool.close()
         self._answers = {about: [next(answers) for _ in many] for about, many in asked.items()}
@@ -344,27 +331,6 @@ def test_a_worker_finds_no_files_of_the_judge_open(told: Told) -> None:
 def test_an_exit_code_is_told_alike(inside: Inside) -> None:
     """Other ends, and what a killed worker has started: tests/command/test_conformance.py, in each jail."""
     assert "exit code 7" in inside.fault("import os\nos._exit(7)\n").message
-
-
-def test_a_worker_dies_with_its_judge(jail: Jail, tmp_path: Path) -> None:
-    program = (
-        "import sys, time\nfrom pathlib import Path\nfrom grader.contender.jail import Jail\n"
-        "from grader.contender.pool import WorkerPool\n"
-        f"pool = WorkerPool('cpu', Path({str(tmp_path)!r}), Jail({jail.name!r}, {jail.programs!r}))\n"
-        "worker = pool.take()\nprint(worker.pid, flush=True)\ntime.sleep(600)\n"
-    )
-    open_to_workers(tmp_path)
-    judge = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    assert judge.stdout is not None
-    pid = int(judge.stdout.readline())
-    judge.send_signal(signal.SIGKILL)
-    judge.wait()
-    judge.stdout.close()
-    for _ in range(100):
-        if not Path(f"/proc/{pid}").exists() or "Z (zombie)" in Path(f"/proc/{pid}/status").read_text():
-            return
-        signal.sigtimedwait([], 0.05)
-    raise AssertionError("the worker outlived its judge")
 
 
 def test_the_strongest_jail_is_bubblewrap_where_it_works() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -98,24 +97,13 @@ def test_a_worker_is_ended_though_nobody_can_look(
 
 
 def test_a_worker_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
-    """The kernel kills a worker with the thread that started it, so that none outlives the judge."""
+    """The kernel kills a fork server with the thread that started it, so that none outlives the judge."""
     with closing(WorkerPool("cpu", tmp_path)) as pool:
-        asking = threading.Thread(target=lambda: (pool.prepare(), pool.settle()))
-        asking.start()
-        asking.join()
+        with ThreadPoolExecutor(1) as thread:
+            worker = thread.submit(pool.start, "cuda_cpu").result()
         time.sleep(0.3)
-        assert pool.take().lives()
-
-
-def test_a_spare_that_has_died_is_not_handed_out(tmp_path: Path) -> None:
-    of_other_tests = set(psutil.Process().children())
-    with closing(WorkerPool("cpu", tmp_path)) as pool:
-        pool.prepare()
-        pool.settle()
-        (dead,) = [one for one in set(psutil.Process().children()) - of_other_tests if "grader.worker" in one.cmdline()]
-        dead.kill()
-        dead.wait(10)
-        assert pool.take().pid != dead.pid
+        assert worker.lives()
+        assert pool.start("cuda_cpu").lives()
 
 
 def test_precedence_is_given_back_by_a_user_who_may_have_it(monkeypatch: pytest.MonkeyPatch) -> None:

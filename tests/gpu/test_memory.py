@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
 
-BESIDE_GIB = 3.0  # what the judge, a worker, a spare one and the reference's take before they do anything
+BESIDE_GIB = 3.0  # what the judge, a worker and the reference's take before they do anything
 LARGE = [
     (assignment, part, case)
     for assignment in load_course(ROOT)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from grader.contender import pool
-from grader.contender.replies import ContenderFault
+from grader.contender.replies import ContenderFault, CutOff
 from grader.judge.cases import ReportPlace
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Done, Lanes, Work
@@ -26,7 +26,6 @@ class Stub:
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
         self.ended: list[int] = []
-        self.prepared = 0
         self.told: list[Any] = []
         self.together = 0
         self.alone: dict[str, bool] = {}
@@ -42,9 +41,6 @@ class Stub:
 
     def emit(self, event: Any) -> None:
         self.told.append(event)
-
-    def prepare(self, count: int) -> None:
-        self.prepared = count
 
     def end_lanes(self, lanes: Iterable[int]) -> None:
         self.ended += lanes
@@ -107,14 +103,10 @@ def work(name: str, of: Any, run: Callable[[int, Evidence], None], part: str = "
     return Work(ReportPlace(of, of_part, name), run, apart=apart)
 
 
-def nothing() -> None:
-    pass
-
-
-def run(judge: Stub, count: int, works: Sequence[Work], then: Callable[[], None] = nothing) -> dict[str, Done]:
+def run(judge: Stub, count: int, works: Sequence[Work]) -> dict[str, Done]:
     """What became of each work, by its name."""
     lanes = lanes_of(judge, count)
-    done = list(lanes.run(works, then))
+    done = list(lanes.run(works))
     assert not judge.is_busy
     assert not list(lanes.done_already())
     by_name = {one.work.place.name: one for one in done}
@@ -122,9 +114,9 @@ def run(judge: Stub, count: int, works: Sequence[Work], then: Callable[[], None]
     return {one.place.name: by_name[one.place.name] for one in works}
 
 
-def run_all(judge: Stub, count: int, listed: list[Any], then: Callable[[], None] = nothing) -> dict[str, Done]:
+def run_all(judge: Stub, count: int, listed: list[Any]) -> dict[str, Done]:
     """What became of each case, by its name."""
-    return run(judge, count, [case_work(judge, case) for case in listed], then)
+    return run(judge, count, [case_work(judge, case) for case in listed])
 
 
 def test_every_case_runs_once_and_has_its_own_end(judge: Stub) -> None:
@@ -142,7 +134,6 @@ def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: Stub) -> None:
     assert judge.together == 3
     assert {lane for _, lane in judge.ran} == {0, 1, 2}
     assert judge.ended == [1, 2]
-    assert judge.prepared == 0  # each lane starts one where none is there
     assert len(judge.told) == 20 + 3  # a watchdog ends a judge of whom nothing is heard
 
 
@@ -160,7 +151,6 @@ def test_whatever_a_work_raises_is_told_and_nobody_waits_for_ever(judge: Stub, e
 def test_cuda_is_not_built_in_every_lane(judge: Stub) -> None:
     run_all(judge, 3, cases(12, language="cuda"))
     assert judge.together == 1
-    assert judge.prepared == 0
 
 
 def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: Stub) -> None:
@@ -182,16 +172,6 @@ def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: S
     ends = run(judge, 4, works)
     assert not [one.error for one in ends.values() if one.error], "a BrokenBarrierError: one of them had to wait"
     assert waited
-    assert judge.prepared == 1
-
-
-@pytest.mark.parametrize(("tools", "prepared"), [(1, 1), (5, 3), (0, 0)])
-def test_lanes_that_begin_with_a_tool_find_a_worker_afterwards(judge: Stub, tools: int, prepared: int) -> None:
-    listed = cases(40)
-    works = [work(f"tool-{index}", listed[0].assignment, lambda *_: None, apart=True) for index in range(tools)]
-    works += [case_work(judge, case) for case in listed]  # type: ignore[arg-type]
-    run(judge, 4, works)
-    assert judge.prepared == prepared
 
 
 def test_what_has_to_be_built_by_its_own_worker_begins_first(judge: Stub) -> None:
@@ -252,7 +232,7 @@ def test_a_lane_takes_no_work_before_its_worker_is_there(judge: Stub, monkeypatc
 
     monkeypatch.setattr(judge, "worker", contender)
     lanes = lanes_of(judge, 2)
-    running = lanes.run([case_work(judge, case) for case in listed], nothing)
+    running = lanes.run([case_work(judge, case) for case in listed])
     for _ in listed:
         next(running)
     all_done.set()
@@ -295,24 +275,36 @@ def test_a_worker_is_not_started_for_a_case_or_two(judge: Stub) -> None:
     assert judge.together == 1
 
 
-def test_what_waits_for_a_quiet_machine_is_called_once(judge: Stub) -> None:
-    called: list[int] = []
-    run_all(judge, 3, cases(30), lambda: called.append(len(judge.ran)))
-    assert len(called) == 1
-    assert called[0] in range(12, 19)
+@pytest.mark.parametrize(("cut", "told"), [(1, None), (2, "ended together with other processes")])
+def test_a_work_that_the_end_of_another_worker_cut_off_is_run_once_more_alone(
+    judge: Stub, cut: int, told: str | None
+) -> None:
+    """The second time nobody else can be the reason."""
+    (of,), tries, inside = cases(1), list[int](), list[str]()
 
+    def cut_off(lane: int, evidence: Evidence) -> None:
+        assert not (tries and inside), "it is not alone"
+        tries.append(lane)
+        evidence.time_s += 1.0
+        if len(tries) <= cut:
+            raise CutOff
 
-def test_a_failure_of_what_is_called_then_is_told_and_nobody_waits_for_ever(judge: Stub) -> None:
-    def fail() -> None:
-        raise OSError("no more processes")
+    def other(_lane: int, _evidence: Evidence) -> None:
+        inside.append("other")
+        time.sleep(0.01)
+        inside.remove("other")
 
-    failed = [str(one.error) for one in run_all(judge, 3, cases(30), fail).values() if one.error]
-    assert failed == ["no more processes"]
+    works = [work(f"other-{index}", of.assignment, other) for index in range(12)]
+    works.insert(3, work("cut off", of.assignment, cut_off))
+    ended = run(judge, 3, works)["cut off"]
+    assert tries[1:] == [0]
+    assert ended.evidence.time_s == 1.0
+    assert (str(ended.error).partition(" of the")[0] if ended.error else None) == told
 
 
 def test_nothing_begins_after_the_end(judge: Stub) -> None:
     lanes = lanes_of(judge, 2)
-    running = lanes.run([case_work(judge, case) for case in cases(200)], nothing)
+    running = lanes.run([case_work(judge, case) for case in cases(200)])
     next(running)
     lanes.abandon()
     lanes.finish()

@@ -70,8 +70,7 @@ def pool(tmp_path: Path) -> Iterator[WorkerPool]:
 
 
 def started(pool: WorkerPool, tool: Path, submission: Path) -> Contender:
-    worker = pool.watched([str(tool), "--log-file", TOOL_LOG])
-    worker.ready()
+    worker = pool.start(tool=[str(tool), "--log-file", TOOL_LOG])
     worker.load(submission / "double.py", "double", None, LIMITS)
     return worker
 

@@ -1,4 +1,4 @@
-"""What runs when: beside others or alone, refused or admitted, kept when it has ended; and which workers are started for the races."""
+"""What runs when: beside others or alone, refused or admitted, kept when it has ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from grader.contender.replies import ContenderFault
 from grader.judge.cases import ReportPlace
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Lanes, Work
-from grader.judge.schedule import GIB_PER_RESERVED, Schedule, Works
+from grader.judge.schedule import Schedule, Works
 from grader.judge.standing import Hangs
 
 ASSIGNMENTS: Any = [
@@ -59,16 +59,14 @@ class Stage:
         self.done: list[str] = []
         self.together = self._inside = 0
         self._lock = threading.Lock()
-        self.prepared: list[list[tuple[str, bool]]] = []
         self.judge: Any = SimpleNamespace(
             device_name=device,
             lane_count=lanes,
             free_gib=lambda: free_gib,
             hangs=Hangs(),
             excused={},
-            absent="",
-            gradients={("softmax", "backward"): True, ("softmax", "forward"): False, ("gelu", "forward"): False},
             emit=lambda _event: None,
+            job=SimpleNamespace(stop_early=False),
             finish_looking=lambda: self.done.append("looked"),
             gauge=SimpleNamespace(look_again=lambda: None),
             worker=lambda _assignment, lane=0: lane,
@@ -76,12 +74,9 @@ class Stage:
             cases=cases,
             assignments=ASSIGNMENTS,
             is_busy=False,
-            prepare=lambda _count: None,
             end_lanes=lambda _lanes: None,
-            settle=lambda starts=True: self.done.extend(["baselines", *["starts"] * starts]),
+            settle=lambda: self.done.append("baselines"),
             end_idle=lambda: self.done.append("idle ended"),
-            prepare_races=self.prepared.append,
-            is_there=lambda file: file != self.judge.absent,
         )
         self.lanes = Lanes(self.judge, self.judge, self.judge)
         compilation: Any = SimpleNamespace(
@@ -119,8 +114,8 @@ class Stage:
             self._inside -= 1
 
 
-def run(stage: Stage, checks: Any = (), races: Any = ()) -> Stage:
-    stage.schedule.run_all(checks, races)
+def run(stage: Stage, checks: Any = ()) -> Stage:
+    stage.schedule.run_all(checks)
     return stage
 
 
@@ -206,63 +201,16 @@ def test_nothing_is_run_of_a_submission_that_could_not_be_read() -> None:
     assert stage.kept == {}
 
 
-@pytest.mark.parametrize(
-    ("free_gib", "needs_memory", "measured", "waited"),
-    [
-        (120.0, True, False, ["baselines"]),
-        (39.9, True, False, ["baselines", "starts"]),
-        (140.0, True, True, ["baselines", "starts"]),
-        (140.0, False, True, ["baselines", "starts"]),
-    ],
-)
-def test_before_a_case_that_runs_alone_workers_have_started_where_memory_is_short_or_measured(
-    free_gib: float, needs_memory: bool, measured: bool, waited: list[str]
-) -> None:
-    """8 lanes of 4 GiB, and the 8 GiB of the case: with 40 GiB there is room for all."""
-    stage = Stage(case("gelu", "g0", needs_memory=needs_memory, measured=measured), lanes=8, free_gib=free_gib)
-    done = run(stage).done
-    assert done[1 : 1 + len(waited)] == waited
-    assert done.count("starts") == waited.count("starts") + measured  # before its call too
+@pytest.mark.parametrize(("measured", "waits"), [(False, 1), (True, 2)])
+def test_a_case_that_runs_alone_waits_for_the_baselines(measured: bool, waits: int) -> None:
+    """Once more before a call whose memory is measured."""
+    done = run(Stage(case("gelu", "g0", needs_memory=not measured, measured=measured))).done
+    assert done[:2] == ["looked", "baselines"]
+    assert done.count("baselines") == waits
 
 
 def test_without_a_gpu_only_lanes_are_waited_for() -> None:
     assert "baselines" not in run(Stage(case("gelu", "g0", needs_memory=True), device="cpu")).done
-
-
-RACES = (place("gelu", "forward"), place("softmax", "forward"), place("softmax", "forward"))
-
-
-def prepared(
-    *races: ReportPlace, gradients: Any = None, absent: str = "", **stage: Any
-) -> list[list[tuple[str, bool]]]:
-    found = Stage(**({"lanes": 12} | stage))
-    found.judge.gradients = found.judge.gradients if gradients is None else gradients
-    found.judge.absent = absent
-    found.schedule.prepare_races(races)
-    return found.prepared
-
-
-def test_one_worker_for_each_race_imports_what_a_backward_pass_needs() -> None:
-    """A part that has not been called may be asked for gradients."""
-    gelu, softmax = ("gelu", False), ("softmax", False)
-    assert prepared(*RACES) == [[gelu, softmax, softmax]]
-    assert prepared(*RACES[:2], place("softmax", "backward")) == [[gelu, ("softmax", True), ("softmax", True)]]
-    assert prepared(*RACES, gradients={}) == [[("gelu", True), ("softmax", True), ("softmax", True)]]
-    assert prepared(*RACES, absent="softmax.py") == [[gelu]]
-
-
-def test_cases_that_run_alone_have_a_worker_where_no_race_has_one() -> None:
-    stage = Stage(case("gelu", "g0", needs_memory=True), case("softmax", "s0", needs_memory=True), lanes=12)
-    run(stage, races=RACES[1:])
-    assert stage.prepared == [[("gelu", False), ("softmax", False), ("softmax", False)]]
-
-
-@pytest.mark.parametrize(("free_gib", "lanes", "wanted"), [(17.0, 12, 2), (3.0, 12, 1), (140.0, 2, 2)])
-def test_memory_and_lanes_bound_the_workers_for_races(free_gib: float, lanes: int, wanted: int) -> None:
-    assert GIB_PER_RESERVED == 8
-    assert len(prepared(*RACES, free_gib=free_gib, lanes=lanes)[0]) == wanted
-    assert not prepared(*RACES, lanes=1)
-    assert not prepared(*RACES, device="cpu")
 
 
 @pytest.mark.parametrize(("free_gib", "ended"), [(7.9, 1), (8.0, 0)])

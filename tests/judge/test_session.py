@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
     monkeypatch: pytest.MonkeyPatch, timed: list[Any]
 ) -> None:
-    def run(_checks: object, _races: object) -> None:
+    def run(_checks: object) -> None:
         raise TimeoutError("no turn for 300 s")
 
     schedule: Any = SimpleNamespace(run_all=run)
@@ -42,7 +42,7 @@ def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
 
 
 def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
-    def run(_checks: object, _races: object) -> None:
+    def run(_checks: object) -> None:
         raise KeyboardInterrupt
 
     nobody: Any = None
@@ -61,7 +61,7 @@ def test_an_interrupted_session_shows_nobodys_arguments(tmp_path: Path, monkeypa
             shown.append("an argument")
             return "an argument"
 
-    def run(_checks: object, _races: object, _one: object = Argument()) -> None:
+    def run(_checks: object, _one: object = Argument()) -> None:
         raise KeyboardInterrupt
 
     nobody: Any = Argument()
@@ -132,10 +132,7 @@ def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib:
     run: Any = SimpleNamespace(
         device_name="cuda", lane_count=8, free_gib=lambda: free_gib, job=SimpleNamespace(contenders="needed")
     )
-    crew: Any = SimpleNamespace(
-        baselines=SimpleNamespace(begin=lambda *given: begun.append(given)),
-        expect_reference=lambda: None,
-    )
+    crew: Any = SimpleNamespace(baselines=SimpleNamespace(begin=lambda *given: begun.append(given)))
     large, small = (
         SimpleNamespace(name=name, speed=SimpleNamespace(devices=("cuda",)), memory_gib=gib)
         for name, gib in (("large", 48.0), ("small", 7.0))

@@ -415,14 +415,20 @@ def test_a_reference_less_exact_than_pytorch_widens_the_budget() -> None:
 
 def test_a_wrong_reference_is_the_courses_fault_and_passes_nobody() -> None:
     with pytest.raises(CaseRefused, match="reference kernel is wrong"):
+        judge("cuda_gelu-gelu-n-1024", noisy(5e-5), reference=noisy(1e-2))
+    with pytest.raises(CheckFailed):
         judge("cuda_gelu-gelu-n-1024", noisy(1e-2), reference=noisy(1e-2))
 
 
-def test_the_reference_is_not_asked_where_pytorchs_error_is_budget_enough() -> None:
+def test_the_reference_is_not_asked_where_it_could_change_nothing() -> None:
+    """Within the budget of PyTorch's error, or beyond that of the worst reference that is not refused."""
+
     def never(_: Call) -> dict[str, torch.Tensor]:
         raise AssertionError("asked")
 
     assert judge("cuda_gelu-gelu-n-1024", elementwise(gelu), reference=never).errors[0].reference_worst is None
+    with pytest.raises(CheckFailed):
+        judge("cuda_gelu-gelu-n-1024", noisy(1e-2), reference=never)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,6 @@ from grader.report.model import Report
 from grader.runfolder import run_folder
 from tests.support.warm_judge import CONTEXT, Task, report
 
-MEASURES_MEMORY = "flash_attention"  # has cases that measure the GPU's memory
 REPORT_LIMIT_S = 500  # seconds for one task; a task that goes well takes less
 END_LIMIT_S = 15
 MAX_PER_GPU = 8  # more judges' processes would only take turns on the GPU
@@ -206,9 +205,7 @@ def _serve_all(tasks: Connection, stack: ExitStack) -> None:
             folder, pool = ready or _place(own, task.device)
             if ready is not None:
                 own.enter_context(stack.pop_all())
-            # Start the next task's worker meanwhile, unless this task measures the GPU's memory.
-            looks = task.assignment == MEASURES_MEMORY and task.cases != "beside others"
-            ready = None if looks else _place(stack, task.device)
+            ready = _place(stack, task.device)  # starts the next task's fork server meanwhile, which uses no GPU
             try:
                 tasks.send(report(task, folder, pool))
             except (Interrupted, BrokenPipeError):
@@ -225,7 +222,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
-    """A crew class whose reference workers serve all later gradings, until `stack` ends, and which keeps no spare."""
+    """A crew class whose reference workers serve all later gradings, until `stack` ends."""
     lasting: dict[str, Contender] = {}
     folder = stack.enter_context(run_folder())
 
@@ -240,20 +237,17 @@ def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
             if kept is None or not kept.lives():
                 pool = WorkerPool(self.device, folder / secrets.token_hex(8))
                 stack.callback(pool.close)
-                kept = load_file(pool.start(self.kind_of(assignment)), self.course / "reference", assignment)
+                kept = load_file(pool.start_own(self.kind_of(assignment)), self.course / "reference", assignment)
                 lasting[assignment.name] = kept
             return kept
-
-        def needs_a_spare(self, _assignment: Assignment) -> bool:
-            return self.has_crashed
 
     return Lasting
 
 
 def _place(stack: ExitStack, device: Device) -> tuple[Path, WorkerPool]:
-    """A run's folder, and a pool with a starting worker; both end with `stack`."""
+    """A run's folder, and a pool with a starting fork server; both end with `stack`."""
     folder = stack.enter_context(run_folder())
     pool = WorkerPool(device, folder)
     stack.callback(pool.close)
-    pool.prepare()
+    pool.server()
     return folder, pool

@@ -1,8 +1,8 @@
-"""Warm workers for tests on a CPU: forks of a judge that has imported Triton, which saves seconds for each worker.
+"""Warm fork servers for tests on a CPU: forks of a judge that has imported Triton, which saves seconds for each grading.
 
-A real worker is a new interpreter in a jail, and importing torch and Triton is most of its life. For kernels that are
-only wrong, a fork of the judge is good enough. A fork has a worker's folder, connection, log and poisoned memory, and
-is a child of the judge, so its deadline and its memory are watched as usual.
+A real fork server is a new interpreter in a jail, which imports torch and Triton. For kernels that are only wrong, a
+fork of the judge is good enough. It has a server's folder, connection, log and poisoned memory, and is a child of the
+judge; the workers that it forks are watched as usual.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from grader import protocol
 from grader.contender import processes
 
 M_PERTURB = -6  # mallopt(3): sets MALLOC_PERTURB_ in a running process
-WORKERS = 3  # the submission's, a spare for after a crash, and the reference's
+SERVERS = 2  # the submission's, and the course's own
 
 
 class Warm:
-    """Processes that wait to become workers. Made before the judge has a second thread: a fork copies only one."""
+    """Processes that wait to become fork servers. Made before the judge has a second thread: a fork copies only one."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, socket.socket]] = []
-        for _ in range(WORKERS):
+        for _ in range(SERVERS):
             self._fork()
 
     def _fork(self) -> None:
@@ -40,7 +40,7 @@ class Warm:
             for connection in (ours, *(one for _, one in self._waiting)):
                 connection.close()
             with contextlib.suppress(BaseException):
-                _become_worker(theirs)
+                _become_server(theirs)
             os._exit(1)
         processes.started[pid] = None  # type: ignore[assignment]  # otherwise it would be taken for a worker's orphan
         theirs.close()
@@ -48,25 +48,25 @@ class Warm:
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         """Stands for `subprocess.Popen` in `grader.contender.processes`."""
-        if not self._waiting or "grader.worker" not in command or command[-3] != "cpu":
+        if not self._waiting or "grader.worker" not in command or (command[-4], command[-1]) != ("cpu", "serves"):
             return subprocess.Popen(command, **options)
         pid, connection = self._waiting.pop(0)
         descriptors = array.array("i", [*options["pass_fds"], options["stdout"]])
         with connection:
-            words = [command[-1], str(options["cwd"]), *(f"{name}={value}" for name, value in options["env"].items())]
+            words = [command[-2], str(options["cwd"]), *(f"{name}={value}" for name, value in options["env"].items())]
             header = "\0".join(words).encode()
             connection.sendmsg([header], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        return _Forked(pid, command)
+        return _Started(pid, command)
 
     def close(self) -> None:
-        """End the processes that did not become workers."""
+        """End the processes that did not become servers."""
         for pid, connection in self._waiting:
             connection.close()
             os.waitpid(pid, 0)
             processes.started.pop(pid)
 
 
-class _Forked(subprocess.Popen[bytes]):
+class _Started(subprocess.Popen[bytes]):
     """A Popen of a process that already exists."""
 
     def __init__(self, pid: int, command: list[str]) -> None:
@@ -76,7 +76,7 @@ class _Forked(subprocess.Popen[bytes]):
         self._waitpid_lock = threading.Lock()
 
 
-def _become_worker(connection: socket.socket) -> None:
+def _become_server(connection: socket.socket) -> None:
     header, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 3)
     if not header:
         os._exit(0)
@@ -92,7 +92,7 @@ def _become_worker(connection: socket.socket) -> None:
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     ctypes.CDLL(None).mallopt(M_PERTURB, protocol.POISON_BYTE ^ 0xFF)
-    sys.argv = ["grader.worker", str(requests), str(replies), "cpu", str(os.getppid()), tasks]
+    sys.argv = ["grader.worker", str(requests), str(replies), "cpu", str(os.getppid()), tasks, "serves"]
 
     from grader.worker.__main__ import main
 

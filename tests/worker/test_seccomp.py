@@ -60,9 +60,16 @@ for number in map(int, sys.argv[1:]):
 
 @pytest.mark.skipif(seccomp.program() is None, reason="no filter for this machine's calls")
 def test_no_memory_that_belongs_to_no_process() -> None:
-    """System V's, secret memory, and the file systems that could be mounted in a namespace."""
+    """System V's, queues of messages, secret memory, and the file systems that could be mounted in a namespace."""
     calls = seccomp.MACHINES[platform.machine()]
-    numbers = [*calls.system_v, *seccomp.MOUNT_CALLS, calls.mount, calls.setns, seccomp.SECRET_MEMORY_CALL]
+    numbers = [
+        *calls.system_v,
+        *seccomp.MOUNT_CALLS,
+        calls.mount,
+        calls.setns,
+        calls.mq_open,
+        seccomp.SECRET_MEMORY_CALL,
+    ]
     done = subprocess.run(
         [sys.executable, "-c", REFUSED_CALLS, *map(str, numbers)], capture_output=True, text=True, cwd=ROOT
     )
@@ -88,6 +95,27 @@ with tempfile.NamedTemporaryFile() as file:
 def test_nobody_has_to_wait_for_a_worker_to_let_go_of_a_file() -> None:
     done = subprocess.run([sys.executable, "-c", FILE_COMMANDS], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.split() == ["1024", "EPERM", "1026", "EPERM", "2", "0"], done.stderr
+
+
+REAPERS = """
+import ctypes, errno, os
+from grader.worker import seccomp
+libc = ctypes.CDLL(None, use_errno=True)
+libc.prctl(seccomp.PR_SET_CHILD_SUBREAPER, 1)
+seccomp.install()
+for option, value in ((seccomp.PR_SET_CHILD_SUBREAPER, 0), (seccomp.PR_SET_CHILD_SUBREAPER, 1), (15, b"name")):
+    print("done" if libc.prctl(option, value, 0, 0, 0) == 0 else errno.errorcode[ctypes.get_errno()])
+if os.fork() == 0:
+    os.fork() or os._exit(5)
+    os._exit(0)
+print(sorted(os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(2)))
+"""
+
+
+@pytest.mark.skipif(seccomp.program() is None, reason="no filter for this machine's calls")
+def test_what_a_workers_children_leave_behind_stays_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", REAPERS], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["EPERM", "done", "done", "[0, 5]"], done.stderr
 
 
 NAMESPACES = """
@@ -130,10 +158,10 @@ def test_no_new_namespaces_and_all_else_that_starts_threads_and_processes() -> N
     }, done.stderr
 
 
-def verdict(machine: str, number: int, first: int, architecture: int) -> int:
+def verdict(machine: str, number: int, first: int, architecture: int, second: int = 0) -> int:
     """What the filter of a machine returns for a call: an interpreter of the few instructions that it has."""
     steps = list(struct.iter_unpack("HBBI", seccomp.program(machine) or b""))
-    data = struct.pack("<iIQQ", number, architecture, 0, first)
+    data = struct.pack("<iIQQQ", number, architecture, 0, first, second)
     here, value = 0, 0
     while True:
         code, yes, no, constant = steps[here]
@@ -158,13 +186,17 @@ def test_each_machine_has_the_same_walls(machine: str) -> None:
     refused, unknown = (0x50000 | number for number in (errno.EPERM, errno.ENOSYS))
     thread, new_user, vfork = 0x3D0F00, 0x10000011, 0x4111  # of clone(2)
 
-    def answer(number: int, first: int = 0) -> int:
-        return verdict(machine, number, first, calls.architecture)
+    def answer(number: int, first: int = 0, second: int = 0) -> int:
+        return verdict(machine, number, first, calls.architecture, second)
 
     assert {answer(number) for number in calls.refused} == {refused}
     assert answer(seccomp.CLONE3_CALL) == unknown
     assert answer(calls.clone, new_user) == answer(calls.unshare, 0x10000000) == refused
     assert answer(calls.clone, thread) == answer(calls.clone, vfork) == answer(calls.unshare, 0x400) == seccomp.ALLOW
+    assert answer(calls.mq_open) == answer(calls.prctl, seccomp.PR_SET_CHILD_SUBREAPER, 0) == refused
+    assert answer(calls.prctl, seccomp.PR_SET_CHILD_SUBREAPER, 1) == answer(calls.prctl, 15, 0) == seccomp.ALLOW
+    assert answer(calls.fcntl, 3, 1024) == refused
+    assert answer(calls.fcntl, 3, 2) == seccomp.ALLOW
     assert answer(calls.socket, socket.AF_INET) == answer(0) == seccomp.ALLOW
     assert answer(calls.socket, 40) == refused
     assert verdict(machine, 0, 0, calls.architecture ^ 1) == refused

@@ -1,0 +1,26 @@
+"""The jails that tests try, each where this machine has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from grader.contender.jail import NO_JAIL, Jail
+
+BWRAP, SETPRIV = shutil.which("bwrap"), shutil.which("setpriv")
+ROOT_HERE = os.geteuid() == 0
+JAILS = {
+    "bubblewrap": Jail("bubblewrap", tuple(filter(None, (BWRAP, SETPRIV)))),
+    "uid": Jail("uid", (SETPRIV or "",)),
+    "none": NO_JAIL,
+}
+
+
+def jail_or_skip(name: str) -> Jail:
+    if name == "bubblewrap" and BWRAP is None:
+        pytest.skip("bubblewrap is not installed")
+    if name == "uid" and not (ROOT_HERE and SETPRIV):
+        pytest.skip("only root can give a worker another user")
+    return JAILS[name]
