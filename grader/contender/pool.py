@@ -110,9 +110,18 @@ class WorkerPool:
         caches = self._kernels_folder() if kind == "cuda" else None
         if tool:
             worker = self._worker(kind, self._new_folder(), caches, self.jail, self._readable, tool=tool)
-        else:
+            worker.ready()
+            return worker
+        server = self.server(kind)
+        try:
+            worker = self._forked(server, kind, caches, imports)
+            worker.ready()
+        except WorkerUnavailable:
+            if not self._given or server.lives():
+                raise
+            # A worker may have stopped or ended its server.
             worker = self._forked(self.server(kind), kind, caches, imports)
-        worker.ready()
+            worker.ready()
         return worker
 
     def start_own(self, kind: WorkerKind, caches: Path | None = None, imports: Sequence[str] = ()) -> Contender:

@@ -148,6 +148,7 @@ class ForkServer:
         self.jail, self.trusted = jail, trusted
         self.folder, self.surroundings = folder, dict(surroundings)
         self.was_ended = False  # by the judge, with workers that may have been innocent
+        self.cut_off_several = False  # whether it ended by itself while it had more than one worker
         writable = [folder] if caches is None else [folder, caches]
         channel = Channel()
         self._process = start_program((kind, "serves"), jail, channel, writable, readable, surroundings)
@@ -161,11 +162,6 @@ class ForkServer:
 
     def lives(self) -> bool:
         return not self.was_ended and self._process.poll() is None
-
-    @property
-    def serves_several(self) -> bool:
-        """Whether it has more than one worker."""
-        return len(self._workers) > 1
 
     def fork(
         self, folder: Path, surroundings: Mapping[str, str], imports: Sequence[str] = ()
@@ -187,8 +183,10 @@ class ForkServer:
     def collect(self, worker: Forked) -> int:
         """The exit code of a worker that has ended, for words alone: a submission may have ended the server too."""
         with self._lock:
+            lives = self.lives()
+            self.cut_off_several |= not lives and len(self._workers) > 1
             self._workers.pop(worker.pid, None)
-            if self.lives():
+            if lives:
                 with contextlib.suppress(WorkerUnavailable):
                     if (status := self._ask(Reap(worker.inner_pid)).status) is not None:
                         return status

@@ -232,7 +232,7 @@ class Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         code, sentence, server = self._process.returncode, self._sentence, self._server
-        is_cut_off = server is not None and (server.was_ended or (server.serves_several and not server.lives()))
+        is_cut_off = server is not None and (server.was_ended or server.cut_off_several)
         self.kill()
         if sentence is not None:
             raise sentence.result(SENTENCE_LIMIT_S)

@@ -131,6 +131,7 @@ def _serve(connection: socket.socket, replies: int) -> tuple[socket.socket, int]
         reply = protocol.Reply()
         try:
             if isinstance(request, protocol.Fork):
+                _collect_orphans(workers)
                 for name in request.imports:
                     with contextlib.suppress(ImportError):  # another version of torch does without this module
                         importlib.import_module(name)
@@ -156,6 +157,14 @@ def _serve(connection: socket.socket, replies: int) -> tuple[socket.socket, int]
                 os.close(file)
         protocol.write(replies, replace(reply, id=request.id))
     os._exit(0)
+
+
+def _collect_orphans(workers: set[int]) -> None:
+    """Collect the dead that ended workers have left to this process: until then they count against RLIMIT_NPROC."""
+    with contextlib.suppress(FileNotFoundError):  # a kernel without CONFIG_PROC_CHILDREN
+        for child in map(int, Path("/proc/thread-self/children").read_text(encoding="ascii").split()):
+            if child not in workers:
+                os.waitpid(child, os.WNOHANG)
 
 
 def _become_worker(request: protocol.Fork, files: list[int], server: int) -> tuple[socket.socket, int]:
