@@ -17,8 +17,7 @@ from traceback import clear_frames
 import pytest
 
 from grader.assignment import Assignment
-from grader.contender.replies import ContenderFault, CutOff
-from grader.job import CaseNote
+from grader.contender.replies import CutOff
 from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
@@ -108,7 +107,7 @@ class Lanes:
     def run_here(self, work: Work) -> Done:
         """Run one work in the calling thread, as lane 0, after all lanes have ended."""
         self.finish()
-        return self._do(0, work, None)
+        return self._do(0, work)
 
     def done_already(self) -> Iterator[Done]:
         """Works that have ended and that `run` has not yielded yet."""
@@ -144,40 +143,20 @@ class Lanes:
     def _drive(self, lane: int) -> None:
         held = ""
         while (queue := self._choose(held)) is not None:
-            fault = None
-            if queue != held:
-                try:
-                    self._change(lane, held, queue)
-                except ContenderFault as one:
-                    fault = one  # raised by the work that needs the worker
-                except BaseException as error:
-                    # Probably the machine's fault: the work asks for a worker again, and raises the error if it recurs.
-                    clear_frames(error.__traceback__)
+            if held and queue != held:
+                self._crew.end_lanes([lane])
             held = queue
             if (following := self._take(queue)) is not None:
                 try:
-                    done = self._do(lane, following, fault)
+                    done = self._do(lane, following)
                 except BaseException as error:  # `run` waits for every work
                     done = Done(following, error)
                 self._done.put(done)
 
-    def _change(self, lane: int, held: str, queue: str) -> None:
-        """Load the lane's worker before taking work from the queue; otherwise that work waits for the start while other lanes run out."""
-        if held:
-            self._crew.end_lanes([lane])
-        with self._lock:
-            following = next(iter(self._waiting.get(queue, ())), None)
-        if following is not None and queue != APART:
-            self._run.emit(CaseNote(text=f"beside others: a worker for {queue}"))
-            self._crew.worker(following.place.assignment, lane=lane)
-
-    def _do(self, lane: int, work: Work, fault: ContenderFault | None) -> Done:
-        """Run one work. `fault` is the reason why the lane's worker could not load the file, or None."""
+    def _do(self, lane: int, work: Work) -> Done:
         evidence, place = Evidence(), work.place
         try:
             self._run.emit(place.started)
-            if fault is not None:
-                raise fault
             self._standing.hangs.check(place)
             work.run(lane, evidence)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:

@@ -307,10 +307,11 @@ def test_a_worker_has_no_rights(told: Told) -> None:
     assert "error" in mount
 
 
-def test_a_worker_sees_no_process_but_its_own(told: Told, jail: Jail) -> None:
+def test_a_worker_sees_no_process_outside_its_jail(told: Told, jail: Jail) -> None:
     processes, kill = told.about("processes")
     if jail.name == "bubblewrap":
-        assert len(processes["ok"]) <= 3  # type: ignore[arg-type]
+        # bubblewrap, the fork server and workers of the same submission
+        assert len(processes["ok"]) <= 4  # type: ignore[arg-type]
     if jail.name != "none":
         assert "error" in kill
 
