@@ -1,12 +1,10 @@
 """How many submissions an hour `grader class run` grades on the GPUs of this machine, on one of them and on all.
 
-    python -m benchmarks.class_record [--count 24] [--one 12] [--work FOLDER] [--no-ahead] [--output NAME]
+    python -m benchmarks.class_record [--count 24] [--one 12] [--work FOLDER] [--output NAME]
     python -m benchmarks.class_record --render [--output NAME]    write the page again from the record, grade nothing
 
 Grades `--count` mixed hand-ins (right, wrong, broken, hostile by turns) on all GPUs at once, then the first `--one` of them
-again on the first GPU alone. Writes NAME.json, each hand-in's seconds and points in both, and NAME.md, the table. With
-`--no-ahead` no grading starts before the one before it on its GPU has ended: for a second record of another NAME, on the
-same machine.
+again on the first GPU alone. Writes NAME.json, each hand-in's seconds and points in both, and NAME.md, the table.
 """
 
 from __future__ import annotations
@@ -160,9 +158,9 @@ def page(record: dict[str, Any]) -> str:
     alone, beside = ([own[way]["seconds"] for own in in_both(record).values()] for way in ("one", "all"))
     one, every = (3600 / (mean_of(record, way, "seconds") + mean_of(record, way, "pause_s")) for way in ("one", "all"))
     every *= gpus
-    ahead = "Each GPU's next grading started" if record.get("ahead") else "No grading started"
+    ahead = "Each GPU's next grading started before the one before had ended. " if record.get("ahead") else ""  # once
     pauses = ""
-    if "ahead" in record:  # older records have no pauses
+    if any("pause_s" in own["one"] for own in in_both(record).values()):  # older records have no pauses
         pauses = f"| between two gradings | {mean_of(record, 'one', 'pause_s'):.1f} | {mean_of(record, 'all', 'pause_s'):.1f} |\n"
     different = [name for name, own in in_both(record).items() if points(own["one"]) != points(own["all"])]
     seconds = [own["all"]["seconds"] for own in record["handins"].values()]
@@ -180,7 +178,7 @@ Made by `python -m benchmarks.class_record --count {len(seconds)} --one {len(alo
 with {record["cores"]} cores.
 {len(seconds)} hand-ins, right, wrong, broken and hostile by turns, were graded on all GPUs at once, in
 {statistics.mean(seconds):.0f} s each; then {len(alone)} of them again on one GPU with nothing beside it.
-{ahead} before the one before had ended. Compared are those that were graded both ways:
+{ahead}Compared are those that were graded both ways:
 
 | | one GPU | {gpus} GPUs |
 |---|---|---|
@@ -212,7 +210,7 @@ def points(facts: dict[str, Any]) -> str:
     return f"{facts['correctness']:g} + {facts['speed']:g}{more} {facts['bands']}".strip()
 
 
-def measure(work: Path, count: int, one: int, ahead: bool) -> dict[str, Any]:
+def measure(work: Path, count: int, one: int) -> dict[str, Any]:
     found = nvidia.gpus()
     if len(found) < 2:
         raise SystemExit(f"this machine has {len(found)} GPU; the comparison needs two")
@@ -222,9 +220,9 @@ def measure(work: Path, count: int, one: int, ahead: bool) -> dict[str, Any]:
     names = sorted(path.name for path in handins.iterdir())
     # Not counted: it compiles the baselines, which are kept
     graded(handins, work / "warm", Options((found[0].uuid,), (names[0],)))
-    beside = graded(handins, work / "all", Options(ahead=ahead))
-    alone = graded(handins, work / "one", Options((found[0].uuid,), tuple(names[:one]), ahead=ahead))
-    record: dict[str, Any] = {"gpu": found[0].name, "gpus": len(found), "cores": os.cpu_count(), "ahead": ahead}
+    beside = graded(handins, work / "all", Options())
+    alone = graded(handins, work / "one", Options((found[0].uuid,), tuple(names[:one])))
+    record: dict[str, Any] = {"gpu": found[0].name, "gpus": len(found), "cores": os.cpu_count()}
     handed = {name: {"all": beside[name]} | ({"one": alone[name]} if name in alone else {}) for name in names}
     return record | {"handins": handed}
 
@@ -235,14 +233,13 @@ def main() -> None:
     parser.add_argument("--one", type=int, default=ONE, help="how many of them to grade again on one GPU")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--render", action="store_true")
-    parser.add_argument("--no-ahead", action="store_true", help="start no grading before the one before has ended")
     parser.add_argument("--work", type=Path, help="where the classes lie; started again, it grades what is left there")
     chosen = parser.parse_args()
     path = chosen.output.with_suffix(".json")
     if not chosen.render:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])  # of every grading
         with tempfile.TemporaryDirectory() as scratch:
-            record = measure(chosen.work or Path(scratch), chosen.count, chosen.one, not chosen.no_ahead)
+            record = measure(chosen.work or Path(scratch), chosen.count, chosen.one)
         path.write_text(text_of(record, "class_record"), encoding="utf-8")
     chosen.output.with_suffix(".md").write_text(page(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
 

@@ -120,9 +120,6 @@ def run(
         float | None,
         typer.Option(min=0.1, metavar="N", help="the container's cores (default: all that this command has)"),
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", hidden=True, help="use the GPU after a line on standard input has come")
-    ] = False,
     *,
     course: Course,
 ) -> None:
@@ -134,7 +131,7 @@ def run(
         submission,
         course,
         tuple(assignment or ()),
-        Place(sandbox, device, require_isolation, image, gpu or None, memory_gib, cpus, course, wait),
+        Place(sandbox, device, require_isolation, image, gpu or None, memory_gib, cpus, course),
         seed,
         speed=speed,
         compilation=compilation,
@@ -153,7 +150,7 @@ def run(
         def stopping(stop: Callable[[], None]) -> AbstractContextManager[None]:
             return _at_the_first_signal(stop, progress)
 
-        report = grade(request, on_event, stopping, _its_turn if wait else lambda: None)
+        report = grade(request, on_event, stopping)
         if report.infra_errors and not report.incomplete:
             from grader import doctor
 
@@ -500,12 +497,6 @@ def options(
     ] = False,
 ) -> None:
     """Options before the verb."""
-
-
-def _its_turn() -> None:
-    """Wait for a line on standard input. Raises KeyboardInterrupt if it ends without one."""
-    if not sys.stdin.readline():
-        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -103,23 +103,19 @@ def grade(
     request: Request,
     on_event: Callable[[Event], None],
     stopping: Callable[[Callable[[], None]], AbstractContextManager[None]],
-    turn: Callable[[], None] = lambda: None,
 ) -> Report:
     """Grade one submission and return its report.
 
     Args:
         stopping: makes a context manager from `Grading.stop`; that function may be called while the context is entered.
-        turn: called when the judge has been started; the judge gets its job after that.
 
     Raises:
         CourseError, SubmissionError, UsageError: the request cannot be carried out; the message says why.
         InfraError: this machine failed, not the submission.
         KeyboardInterrupt: the grading was stopped before anything was graded.
     """
-    with open_grading(request.place) as grading:
-        turn()
-        with stopping(grading.stop):
-            return grading.run(request, on_event)
+    with open_grading(request.place) as grading, stopping(grading.stop):
+        return grading.run(request, on_event)
 
 
 def _misnamed(course: Path, assignments: Iterable[Assignment], submission: Submission) -> dict[str, str]:

@@ -3,10 +3,6 @@
 A run is one process without threads, because a grading dies with the thread that started it (`grading.LEASH`). All
 results are in the folder of the class. So a run that is started again, however the last one ended, reads the attempts,
 locks a task that is left, removes the drafts of killed runs, and goes on.
-
-While a GPU grades, the next grading for it starts as a process of its own, `grader run --wait`: it imports what it needs,
-in its own container if there is one, and waits for its turn before it starts a worker or opens the GPU. It is started
-together with the current grading, whose first seconds are no timing, and sleeps when the races begin.
 """
 
 from __future__ import annotations
@@ -57,7 +53,6 @@ class Options:
         limit: how many gradings to start at most; None for no limit.
         anyway: whether to grade in spite of differences (`differences.py`), and without locks.
         limit_s: seconds of one grading.
-        ahead: whether a GPU's next grading starts while the current one goes on.
         command: makes the command of a grading; None for `grader run`.
         found: lists this machine's GPUs.
         locks: the folder of the GPUs' locks; None for the machine's.
@@ -68,7 +63,6 @@ class Options:
     limit: int | None = None
     anyway: bool = False
     limit_s: float = grading.LIMIT_S
-    ahead: bool = True
     command: Command | None = None
     found: Callable[[], Sequence[ListedGpu]] = nvidia.gpus
     locks: Path | None = None
@@ -154,8 +148,6 @@ class Dispatch:
         for station in self.in_service:
             if station.grading is None:
                 self._start(station)
-            elif self._options.ahead and station.gpu and station.next is None:
-                self._prepare(station)
         if self._at_limit:
             return bool(self._busy)
         if self.left and not self.in_service:
@@ -168,38 +160,25 @@ class Dispatch:
 
     @property
     def _busy(self) -> list[RunningAttempt]:
-        return [own for one in self.stations for own in (one.grading, one.next) if own is not None]
+        return [one.grading for one in self.stations if one.grading is not None]
 
     def _start(self, station: Station) -> None:
-        """Start a grading at a free station: the prepared one, or else one if the station and a task can be locked."""
-        if station.next is None:
-            if not self.left or self._at_limit:
-                return None
-            if station.lock() is None:
-                return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
+        """Start a grading at a free station, if the station and a task can be locked. A station without one is released."""
         try:
-            if (free_mib := self._free_mib()) < FULL_MIB:
-                raise InfraError(
-                    f"the disk with {self.folder.path} has {free_mib} MiB left; make room, then start again"
-                )
-            if station.next is None:
+            if self.left and not self._at_limit:
+                if station.held is None and station.lock() is None:
+                    return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
+                if (free_mib := shutil.disk_usage(self.folder.path).free >> 20) < FULL_MIB:
+                    raise InfraError(
+                        f"the disk with {self.folder.path} has {free_mib} MiB left; make room, then start again"
+                    )
                 station.grading = self._new(station)
-            else:
-                station.grading, station.next = station.next, None
-                station.grading.begin()
         finally:
             if station.grading is None:
                 station.release()
         return None
 
-    def _prepare(self, station: Station) -> None:
-        """Start the grading that follows the current one of a GPU, unless another station might miss the task."""
-        running = {one.task.handin for one in self._busy}
-        free = sum(one.handin not in running for one in self.left)
-        if free >= len(self.in_service) and not self._at_limit and self._free_mib() >= FULL_MIB:
-            station.next = self._new(station, waits=True)
-
-    def _new(self, station: Station, *, waits: bool = False) -> RunningAttempt | None:
+    def _new(self, station: Station) -> RunningAttempt | None:
         """A grading for a locked station; None if no task is free."""
         task, own = self._next(station)
         if task is None or own is None:
@@ -218,15 +197,11 @@ class Dispatch:
                 station.place,
                 holds,
                 self._options.limit_s,
-                waits=waits,
                 cores=station.cores,
             )
         except BaseException:
             own.release()
             raise
-
-    def _free_mib(self) -> int:
-        return shutil.disk_usage(self.folder.path).free >> 20
 
     def _next(self, station: Station) -> tuple[Task | None, Lock | None]:
         """A task for a station, with its lock; None for both if no task is free. A task that a fault of this station
@@ -240,7 +215,7 @@ class Dispatch:
             if task.handin in running or self._later.get(task.handin, 0) > now or (failed_here and others):
                 continue
             self.folder.tasks(task.handin).mkdir(parents=True, exist_ok=True)
-            held = lock(self.folder.tasks(task.handin) / NAME, unlocked=self._options.anyway)
+            held = lock(self.folder.tasks(task.handin) / NAME, station.place, unlocked=self._options.anyway)
             if held is None:
                 self._later[task.handin] = now + ELSEWHERE_S
                 self._say_once(f"{task.words}: is being graded by another run; its grading is waited for at the end")
@@ -267,8 +242,6 @@ class Dispatch:
         task = read_again(self.folder, ended.task)
         self.tasks.pop(task.handin)
         self.tasks[task.handin] = task  # at the end: others come before a second attempt
-        if station.next is None:
-            station.release()
         if not published:
             return self._watcher.say(f"{task.words}: another run has graded it in the meantime; that grading counts")
         if attempt.exit_code < 0:
@@ -286,11 +259,6 @@ class Dispatch:
     def _leave(self, station: Station) -> None:
         """Leave a station that is taken out."""
         self._watcher.say(station.out)
-        if station.next is not None:
-            station.next.discard()
-            station.next = None
-            self.started -= 1
-            self.killed += 1
         station.release()
 
     def _fails_the_reference(self, station: Station) -> bool:
@@ -315,9 +283,7 @@ class Dispatch:
             for station in self.stations:
                 if station.grading is not None:
                     station.grading.discard()
-                if station.next is not None:
-                    station.next.discard()
-                station.grading = station.next = None
+                station.grading = None
                 station.release()
 
     def _say_once(self, words: str) -> None:

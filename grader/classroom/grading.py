@@ -48,15 +48,14 @@ except OSError:
 if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[3], sys.argv[3:])
 """
 
-# Makes the command of a grading from the hand-in's folder, a folder for the report, a GPU's UUID (None: the CPU), and
-# whether the program waits for a line on its standard input before it uses the GPU.
-Command = Callable[[Path, Path, str | None, bool], Sequence[str]]
+# Makes the command of a grading from the hand-in's folder, a folder for the report, and a GPU's UUID (None: the CPU).
+Command = Callable[[Path, Path, str | None], Sequence[str]]
 
 
 def grader_run(run: ClassRun, course: Path) -> Command:
     """A `Command` for `grader run` with the class's options, all explicit, so that no environment variable changes them."""
 
-    def command(handin: Path, output: Path, gpu: str | None, waits: bool) -> list[str]:
+    def command(handin: Path, output: Path, gpu: str | None) -> list[str]:
         words = [sys.executable, "-P", "-m", "grader", "run", str(handin), "--output", str(output)]
         words += ["--course", str(course), "--seed", str(run.seed), "--sandbox", run.sandbox]
         words += ["--device", "cuda", "--gpu", gpu] if gpu else ["--device", "cpu"]
@@ -64,8 +63,7 @@ def grader_run(run: ClassRun, course: Path) -> Command:
         words += ["--image", run.image] if run.image else []
         words += ["--require-isolation"] if run.require_isolation else []
         words += [] if run.speed else ["--no-speed"]
-        words += ["--quick"] if run.effort == "quick" else []
-        return words + (["--wait"] if waits else [])
+        return words + (["--quick"] if run.effort == "quick" else [])
 
     return command
 
@@ -97,7 +95,7 @@ def grade_the_courses(
     """
     with tempfile.TemporaryDirectory(prefix="grader-course-") as folder:
         output = Path(folder, OUTPUT)
-        process = _start(command(files.absolute(), Path(folder, "report"), gpu, False), output, holds, cores, False)
+        process = _start(command(files.absolute(), Path(folder, "report"), gpu), output, holds, cores)
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -136,8 +134,7 @@ class RunningAttempt:
         gpu: its UUID; None for the CPU.
         place: for `Attempt`.
         holds: descriptors of further locks, which the process holds until its end.
-        limit_s: seconds of the whole grading, from `begin`.
-        waits: whether the process waits for `begin` before it uses the GPU; otherwise it begins at once.
+        limit_s: seconds of the whole grading.
         cores: the numbers of the cores that the process may use; empty: all of this process.
     """
 
@@ -152,13 +149,12 @@ class RunningAttempt:
         holds: Sequence[int] = (),
         limit_s: float = LIMIT_S,
         *,
-        waits: bool = False,
         cores: Sequence[int] = (),
     ) -> None:
         self.task = task
         self.place = place
         self.started = datetime.now(UTC)
-        self._begun: float | None = None
+        self._begun = time.monotonic()
         self._own = own
         self._limit_s = limit_s
         self._number = 1 + max((one.number for one in task.attempts), default=0)
@@ -167,26 +163,15 @@ class RunningAttempt:
         self._handin = (folder.handins / task.handin).absolute()
         self.draft = Path(tempfile.mkdtemp(prefix=f".attempt.{self._number}-", dir=self._attempts))
         try:
-            words = command(self._handin, self.draft, gpu, waits)
-            self._process = _start(words, self.draft / OUTPUT, (*own.descriptors, *holds), cores, waits)
+            words = command(self._handin, self.draft, gpu)
+            self._process = _start(words, self.draft / OUTPUT, (*own.descriptors, *holds), cores)
         except BaseException:
             remove(self.draft)
             raise
-        if not waits:
-            self.begin()
-
-    def begin(self) -> None:
-        """Let the process use the GPU. The grading's time counts from here."""
-        self.started = datetime.now(UTC)
-        self._begun = time.monotonic()
-        self._own.name(self.place)
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError), self._process.stdin as told:  # it has ended: `result` says why
-                told.write(b"\n")
 
     @property
     def seconds(self) -> float:
-        return 0.0 if self._begun is None else time.monotonic() - self._begun
+        return time.monotonic() - self._begun
 
     def poll(self) -> int | None:
         """The exit code, or None if the grading goes on. Kills a grading beyond its limit."""
@@ -253,8 +238,6 @@ class RunningAttempt:
         if self._process.poll() is None:
             self.kill()
             self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
         remove(self.draft)
         self._own.release()
 
@@ -279,15 +262,12 @@ class RunningAttempt:
             os.killpg(self._process.pid, number)
 
 
-def _start(
-    words: Sequence[str], output: Path, holds: Sequence[int], cores: Sequence[int], waits: bool
-) -> subprocess.Popen[bytes]:
+def _start(words: Sequence[str], output: Path, holds: Sequence[int], cores: Sequence[int]) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if name != "GRADER_GPU"}
     with output.open("wb") as file:
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), ",".join(map(str, cores)), *words],
-            stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
-            bufsize=0,
+            stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,

@@ -27,7 +27,6 @@ class Station:
 
     Attributes:
         grading: the current grading; None if the station is free.
-        next: a grading that waits for the end of `grading`, and has not used the GPU.
         held: the lock of the GPU, from its first grading to the last one that follows without a pause.
         out: why the station is out of service; "" while it is in service.
         waits: whether another run on this machine held the GPU at the last call of `lock`.
@@ -39,7 +38,6 @@ class Station:
         self.name = gpu.uuid if gpu else "cpu"
         self.place = f"{socket.gethostname()} {self.name}"
         self.grading: RunningAttempt | None = None
-        self.next: RunningAttempt | None = None
         self.held: Lock | None = None
         self.out = ""
         self.waits = False

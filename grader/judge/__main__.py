@@ -1,14 +1,13 @@
 """The judge's program, started by a sandbox:
 
-    python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [isolated] [docker] [waits] < job.json
+    python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [isolated] [docker] < job.json
 
 The job is one line of JSON on standard input. When standard input ends, the sandbox is gone, and so the judge ends. The
 judge writes its events to EVENTS_FD, one JSON object a line. If EVENTS_FD is 1, all other output goes to stderr: in a
 container these streams are the judge's only connection. FOLDER is the folder of the run, which the judge fills.
 `isolated` refuses a submission that no jail isolates from the machine. `docker` says that the judge runs in the grader's
 container. The judge starts a worker and imports torch before it reads the job: a sandbox that starts the judge early does
-not wait for them. With `waits` another grading may have the GPU until the job comes: the judge imports all that it can,
-and starts no worker.
+not wait for them.
 """
 
 from __future__ import annotations
@@ -117,15 +116,11 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
     try:
-        waits = "waits" in options
-        if not waits:
-            _start_servers(pool)
+        _start_servers(pool)
         # An import makes half a million objects and no garbage: looking for garbage takes a fifth of its time
         gc.disable()
-        from grader.judge.session import Interrupted, choose_device, import_ahead, run_session
+        from grader.judge.session import Interrupted, choose_device, run_session
 
-        if waits and guess == "cuda":
-            import_ahead()
         gc.enable()
         gc.freeze()
     except BaseException:
@@ -136,8 +131,6 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         if job.fingerprint not in (None, fingerprint(job.course)):
             emit(Refused(kind="infra", message=STALE))
             return 1
-        if waits:
-            _start_servers(pool)
         if (found := choose_device(device)) != guess:
             pool.close()
             pool = _pool(found, folder)

@@ -68,7 +68,7 @@ class DockerSandbox:
             info, self._image = engine.in_time("look at the daemon", lambda: look_at(self._client, place.image))
             cores = own_cores(info, os.sched_getaffinity(0), os.cpu_count())
             self.limits = limits(place, info, cores)
-            options = self._create_options(choose_gpu(place, self._image.labels, info), place.waits, cores)
+            options = self._create_options(choose_gpu(place, self._image.labels, info), cores)
             self._id, self._attached = tried_twice(lambda: _start(self._client.api, options))
         except BaseException:
             self._client.close()
@@ -108,10 +108,9 @@ class DockerSandbox:
         later(lambda: self._client.api.kill(self._id, signal="SIGTERM"))
         at_last(self._hang_up)
 
-    def _create_options(self, gpu: engine.ContainerGpu | None, waits: bool, cores: Sequence[int]) -> dict[str, Any]:
+    def _create_options(self, gpu: engine.ContainerGpu | None, cores: Sequence[int]) -> dict[str, Any]:
         device = "cpu" if gpu is None else "cuda"
         command = ["-P", "-m", "grader.judge", "1", str(FOLDER), device, "isolated", "docker"]
-        command += ["waits"] if waits else []
         memory = int(self.limits.memory_gib * 2**30)
         scratch = f"rw,exec,nosuid,nodev,size={int(memory * SCRATCH_SHARE)},nr_inodes={MAX_FILES_IN_MEMORY}"
         environment = {"TMPDIR": str(FOLDER), "HOME": str(FOLDER), "OMP_WAIT_POLICY": "passive"}
@@ -131,8 +130,7 @@ class DockerSandbox:
             "environment": environment | (gpu.environment if gpu else {}),
             "labels": {
                 RUN_LABEL: name,
-                # A judge that waits does so for a whole grading, and then grades.
-                DEADLINE_LABEL: str(int(time.time() + RUN_LIMIT_S * (3 if waits else 1) + STOP_LIMIT_S)),
+                DEADLINE_LABEL: str(int(time.time() + RUN_LIMIT_S + STOP_LIMIT_S)),
                 OWNER_LABEL: f"{socket.gethostname()} {owner.pid} {owner.create_time()}",
             },
             "host_config": api.create_host_config(

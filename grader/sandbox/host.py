@@ -46,7 +46,6 @@ class HostSandbox:
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
         command = [sys.executable, "-P", "-m", "grader.judge", str(write_end), str(folder), place.device]
         command += ["isolated"] if place.require_isolation else []
-        command += ["waits"] if place.waits else []
         os.set_inheritable(write_end, True)
         with self._log.open("wb") as output:
             self._judge = subprocess.Popen(

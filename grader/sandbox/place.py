@@ -23,7 +23,6 @@ class Place:
     gpu: UUID of the GPU to grade on; None takes the first.
     memory_gib, cpus: limits of a container; None is most of the machine.
     course: the course's folder, which workers must not see.
-    waits: whether the judge starts no worker, and does not open the GPU, before it has its job.
     """
 
     sandbox: Literal["auto"] | SandboxName = "host"
@@ -34,4 +33,3 @@ class Place:
     memory_gib: float | None = None
     cpus: float | None = None
     course: Path | None = None
-    waits: bool = False

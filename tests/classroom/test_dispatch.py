@@ -289,14 +289,12 @@ def test_a_gpu_of_another_run_is_waited_for(room: Room) -> None:
 def test_a_full_disk_ends_the_run_before_it_spoils_the_class(
     room: Room, graded: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The current grading ends, and none is prepared."""
     made = room.make({"alice": "sleep 0.3; graded", "bob": "true; graded"})
     usage = shutil.disk_usage(room.folder)
     free = iter([usage.free] * graded)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=next(free, 3 << 20)))
     with pytest.raises(InfraError, match="has 3 MiB left; make room, then start again"):
         room.dispatch(made, gpus=1).run()
-    assert made.prepared == []
     assert len(made.started) == states(made)["graded"] == graded
     monkeypatch.undo()
     room.dispatch(made).run()
@@ -371,68 +369,16 @@ def test_a_listing_that_was_old_counts_nothing_twice(room: Room) -> None:
     assert made.leftovers == []
 
 
-# The next grading of a GPU ------------------------------------------------------------------------------------------
-
-
-def test_the_next_grading_of_a_gpu_waits_and_the_gpu_stays_locked(room: Room) -> None:
-    used = 'echo "begins $gpu" >> $notes/log; sleep 0.2; echo "ends $gpu" >> $notes/log; graded'
-    made = room.make({f"s{number}": f"true {number}; {used}" for number in range(8)})
-    dispatch = room.dispatch(made, gpus=2)
-    waited = 0
+def test_a_run_keeps_a_gpu_from_its_first_hand_in_to_the_last(room: Room) -> None:
+    made = room.make({f"s{number}": f"true {number}; graded" for number in range(3)})
 
     def look(_: Dispatch) -> None:
-        nonlocal waited
-        for station in dispatch.stations:
-            if station.next is not None:
-                waited += 1
-                assert station.grading is not None
-                assert station.next.poll() is None
-                assert [station.next.task.handin, station.name] not in made.started
-            assert station.grading is None or lock(lock_of(station.name, room.folder)) is None
+        assert lock(lock_of("GPU-1", room.folder)) is None or states(made) == {"graded": 3}
 
     room.seen.each_tick = look
-    dispatch.run()
-    assert waited
-    assert len(made.prepared) == 5, "two begin at once; the last one is left to the GPU that is free first"
-    assert all(one in made.started for one in made.prepared)
-    assert states(made) == {"graded": 8}
-    assert len(made.started) == dispatch.started == 8
-    log = (made.notes / "log").read_text().splitlines()
-    for gpu in ("GPU-1", "GPU-2"):
-        own = [line.split()[0] for line in log if line.endswith(gpu)]
-        assert own == ["begins", "ends"] * (len(own) // 2)
-        assert lock(lock_of(gpu, room.folder)) is not None
-    assert made.leftovers == []
-
-
-def test_a_waiting_grading_holds_the_lock_of_its_gpu(room: Room) -> None:
-    """So the GPU stays locked until its end, if the run and the current grading are killed."""
-    made = room.make({name: f"true {name}; sleep 100" for name in ("alice", "bob")})
-
-    def look(dispatch: Dispatch) -> None:
-        (station,) = dispatch.stations
-        if station.next is not None and station.grading is not None:
-            station.grading.discard()
-            station.release()
-            assert lock(lock_of("GPU-1", room.folder)) is None
-            station.next.discard()
-            deadline = time.monotonic() + 30  # until the kernel has ended the last of a killed group
-            while lock(lock_of("GPU-1", room.folder)) is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-            raise KeyboardInterrupt
-
-    room.seen.each_tick = look
-    with pytest.raises(KeyboardInterrupt):
-        room.dispatch(made, gpus=1).run()
-
-
-def test_a_grading_does_not_count_its_wait(room: Room) -> None:
-    made = room.make({"alice": "sleep 0.5; graded", "bob": "true; graded"})
     room.dispatch(made, gpus=1).run()
-    assert [handin for handin, _ in made.prepared] == [made.handin("bob")]
-    (first,), (second,) = made.attempts("alice"), made.attempts("bob")
-    assert second.started >= first.ended
+    assert lock(lock_of("GPU-1", room.folder)) is not None
+    assert made.leftovers == []
 
 
 def test_each_gpu_has_cores_of_its_own(room: Room) -> None:
@@ -446,65 +392,3 @@ def test_each_gpu_has_cores_of_its_own(room: Room) -> None:
     assert [made.notes.joinpath(one.name).read_text().split()[1] for one in dispatch.stations] == [
         str(core) for core in cores
     ]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "students", "options", "prepared"),
-    [(1, 2, {}, 1), (2, 3, {}, 0), (0, 3, {}, 0), (1, 3, {"ahead": False}, 0), (1, 3, {"limit": 1}, 0), (1, 3, {"limit": 2}, 1)],
-    ids=["one GPU", "another GPU would miss it", "the CPU", "off", "limit 1", "limit 2"],
-)  # fmt: skip
-def test_when_a_grading_is_prepared(
-    room: Room, gpus: int, students: int, options: dict[str, object], prepared: int
-) -> None:
-    made = room.make({f"s{number}": f"true {number}; sleep 0.3; graded" for number in range(students)})
-    room.dispatch(made, gpus, **options).run()
-    assert len(made.prepared) == prepared
-    assert len(made.started) == options.get("limit", students)
-    assert states(made)["graded"] == options.get("limit", students)
-
-
-def test_what_waits_for_a_sick_gpu_goes_to_another(room: Room) -> None:
-    script = "sleep 0.6; test $gpu = GPU-2 && spoilt 'no CUDA'; graded"
-    made = room.make({f"s{number}": f"true {number}; {script}" for number in range(12)})
-    dispatch = room.dispatch(made, gpus=2)
-    dispatch.run()
-    assert "GPU-2 is taken out" in room.seen.said[0]
-    dropped = [one for one in made.prepared if one[1] == "GPU-2" and one not in made.started]
-    assert len(dropped) == dispatch.killed == 1, "its container may be left to be cleaned up"
-    assert [dropped[0][0], "GPU-1"] in made.started
-    assert states(made) == {"graded": 12}
-    assert dispatch.started == len(made.started) == 15
-    assert made.leftovers == []
-    assert lock(lock_of("GPU-2", room.folder)) is not None
-
-
-def test_a_waiting_grading_that_was_killed_is_a_fault_at_its_turn(room: Room) -> None:
-    made = room.make({"alice": "sleep 0.5; graded", "bob": "true; graded"})
-
-    def kill(dispatch: Dispatch) -> None:
-        (station,) = dispatch.stations
-        if station.next is not None and not made.attempts("bob"):
-            station.next.kill()
-
-    room.seen.each_tick = kill
-    room.dispatch(made, gpus=1).run()
-    assert [one.exit_code for one in made.attempts("bob")] == [-9, 0]
-    assert states(made) == {"graded": 2}
-    assert room.cleaned == 1
-
-
-def test_an_interrupted_run_ends_what_waits(room: Room) -> None:
-    made = room.make({name: f"true {name}; sleep 100" for name in ("alice", "bob")})
-
-    def interrupt(_: Dispatch) -> None:
-        if made.prepared and made.started:
-            raise KeyboardInterrupt
-
-    room.seen.each_tick = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        room.dispatch(made, gpus=1).run()
-    assert len(made.started) == 1
-    assert made.leftovers == []
-    assert not [one for one in psutil.Process().children(recursive=True) if str(made.notes) in one.cmdline()]
-    for path in (lock_of("GPU-1", room.folder), *(made.run.tasks(made.handin(who)) / NAME for who in ("alice", "bob"))):
-        assert lock(path) is not None

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +17,7 @@ import pytest
 
 from grader.classroom import grading as module
 from grader.classroom.grading import RunningAttempt, grader_run, last_words, remove_drafts, why_unusable
-from grader.classroom.lock import NAME, Lock, holder, lock
+from grader.classroom.lock import NAME, Lock, lock
 from grader.classroom.model import Attempt, ClassRun
 from grader.classroom.task import Task
 from grader.report.model import Report
@@ -60,13 +59,13 @@ def test_the_command_says_all_that_run_json_says() -> None:
         made=AT, grader="1", fingerprint="f", assignments=("a", "b"), seed=7, sandbox="docker", image="lab:2",
         require_isolation=True, speed=False, effort="quick",
     )  # fmt: skip
-    words = " ".join(grader_run(run, Path("/c"))(HANDIN, OUTPUT, "GPU-1", True)[1:])
+    words = " ".join(grader_run(run, Path("/c"))(HANDIN, OUTPUT, "GPU-1")[1:])
     assert words == (
         "-P -m grader run /h --output /o --course /c --seed 7 --sandbox docker --device cuda --gpu GPU-1 "
-        "--assignment a --assignment b --image lab:2 --require-isolation --no-speed --quick --wait"
+        "--assignment a --assignment b --image lab:2 --require-isolation --no-speed --quick"
     )
     plain = ClassRun(made=AT, grader="1", fingerprint="f", seed=7)
-    assert " ".join(grader_run(plain, Path("/c"))(HANDIN, OUTPUT, None, False)[1:]) == (
+    assert " ".join(grader_run(plain, Path("/c"))(HANDIN, OUTPUT, None)[1:]) == (
         "-P -m grader run /h --output /o --course /c --seed 7 --sandbox auto --device cpu"
     )
 
@@ -106,13 +105,10 @@ def test_endings(scripted: Make, script: str, code: int, fault: str) -> None:
     assert attempt.started < attempt.ended
 
 
-@pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("cores", [[], [max(os.sched_getaffinity(0))]])
-def test_a_grading_keeps_to_its_cores(scripted: Make, waits: bool, cores: list[int]) -> None:
+def test_a_grading_keeps_to_its_cores(scripted: Make, cores: list[int]) -> None:
     made = scripted("grep list: /proc/self/status > $notes/status; graded")
-    grading = start(made, cores=cores, waits=waits)
-    if waits:
-        grading.begin()
+    grading = start(made, cores=cores)
     assert result(grading)[0].fault == ""
     grading.discard()
     own = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Cpus_allowed_list:")]
@@ -241,7 +237,7 @@ from grader.classroom.folder import RunFolder
 from grader.classroom.grading import RunningAttempt
 from grader.classroom.lock import Lock
 from grader.classroom.task import Task
-command = lambda *_: {made.command(made.run.handins / made.handin("alice"), Path("/o"), None, False)!r}
+command = lambda *_: {made.command(made.run.handins / made.handin("alice"), Path("/o"), None)!r}
 RunningAttempt(RunFolder(Path({str(made.run.path)!r})), Task({made.handin("alice")!r}, ("alice",), 1), Lock(None), command, None, "p")
 import signal; signal.pause()
 """
@@ -313,40 +309,3 @@ def test_a_signal_after_the_end_reaches_nobody(scripted: Make) -> None:
     grading.ask_to_end()
     grading.kill()
     assert grading.poll() == 0
-
-
-def test_a_waiting_grading_begins_when_it_is_told_and_its_time_counts_from_there(scripted: Make) -> None:
-    made = scripted("graded")
-    path = made.run.tasks(made.handin("alice")) / NAME
-    grading = start(made, waits=True, limit_s=0.3)
-    wait_for(made.notes / "prepared", lambda text: text)
-    time.sleep(0.5)
-    assert (grading.poll(), grading.seconds, made.started) == (None, 0, [])
-    by = holder(path)
-    assert by is not None
-    assert by.place == "", "it is locked, and not graded"
-    moment = datetime.now(UTC)
-    grading.begin()
-    by = holder(path)
-    assert by is not None
-    assert by.place == "node cpu"
-    attempt, found = result(grading)
-    assert found is not None
-    assert attempt.started >= moment
-    assert grading.publish(attempt)
-    assert lock(path) is not None
-
-
-@pytest.mark.parametrize("begins", [True, False])
-def test_a_waiting_grading_that_has_ended_says_why(scripted: Make, begins: bool) -> None:
-    made = scripted("graded")
-    grading = start(made, waits=True)
-    wait_for(made.notes / "prepared", lambda text: text)
-    grading.kill() if begins else grading.ask_to_end()
-    while grading.poll() is None:
-        time.sleep(0.01)
-    if begins:
-        grading.begin()
-    attempt, _ = result(grading)
-    assert attempt.exit_code == (-9 if begins else -15)
-    grading.discard()

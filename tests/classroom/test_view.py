@@ -101,16 +101,6 @@ def test_the_status_tells_what_another_process_grades_and_not_what_a_killed_one_
     assert "running" not in shown(made)
 
 
-def test_the_status_does_not_tell_a_grading_that_waits_for_its_turn(made: Scripted) -> None:
-    folder = made.run.tasks(made.handin("anna"))
-    (folder / ".attempt.1-x").mkdir(parents=True)
-    own = lock(folder / NAME)
-    assert own is not None
-    assert "running" not in shown(made)
-    own.name("node3 GPU-7")
-    assert "  running: anna on node3 GPU-7 for 0 s\n" in shown(made)
-
-
 def test_plain_lines_where_there_is_no_terminal(made: Scripted) -> None:
     console, output = a_console()
     dispatch = a_dispatch(made, Station(None))

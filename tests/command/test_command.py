@@ -450,16 +450,15 @@ def test_a_grader_that_is_killed_takes_its_judge_and_workers_along(
 
 
 def test_the_judge_of_a_killed_run_holds_the_locks_of_the_run(course: Course, tmp_path: Path) -> None:
-    """As that of a class's GPU: the next judge there waits until this one has ended."""
+    """As that of a class's GPU: another run waits until this judge has ended."""
     course.add("task")
     held = lock(tmp_path / "lock", "here")
     assert held is not None
-    words = [submission(tmp_path), "--course", course.folder, "--device", "cpu", "--sandbox", "host", "--wait"]
+    words = [submission(tmp_path, HANGS), "--course", course.folder, "--device", "cpu", "--sandbox", "host"]
     running = subprocess.Popen(
         [sys.executable, "-m", "grader", "run", *words, "--output", tmp_path / "out"],
         env=os.environ | {"PYTHONPATH": IMPORTS},
         pass_fds=held.descriptors,
-        stdin=subprocess.PIPE,
     )
     held.release()
     judges: list[psutil.Process] = []
@@ -476,48 +475,11 @@ def test_the_judge_of_a_killed_run_holds_the_locks_of_the_run(course: Course, tm
     after.release()
 
 
-@pytest.mark.parametrize("then", ["a line", "the end", "a signal", "a kill"])
-def test_a_run_that_waits_starts_no_worker_before_its_turn(
-    course: Course, start_run: StartRun, tmp_path: Path, then: str
-) -> None:
-    course.add("task")
-    running = start_run(submission(tmp_path), "--course", course.folder, "--device", "cpu", "--wait")
-
-    def the_judge_sleeps() -> bool:
-        judges = [one for one in running.processes() if "grader.judge" in one.cmdline()]
-        before = [one.cpu_times().user for one in judges]
-        time.sleep(1)
-        return before == [one.cpu_times().user for one in judges] != []
-
-    running.wait_for(the_judge_sleeps)
-    assert not [one for one in running.processes() if "grader.worker" in one.cmdline()]
-    assert running.process.stdin is not None
-    if then == "a kill":
-        running.signal(signal.SIGKILL)
-        running.process.wait()
-        assert running.left() == []
-        return
-    if then == "a line":
-        print(file=running.process.stdin, flush=True)
-    if then == "a signal":
-        running.signal(signal.SIGTERM)
-        running.process.wait(timeout=30)
-    ran = running.finish()
-    assert ran.left == []
-    if then == "a line":
-        assert ran.code == 0
-        assert ran.report is not None
-        assert ran.report.score.earned == ran.report.score.possible
-    else:
-        assert (ran.code, ran.report) == (130, None)
-        assert "interrupted: there is no report" in ran.errors
-
-
 # A killed process closes its pipes, and its children have another parent after that: here at a line on its standard input.
 DIES_SLOWLY = """
 import os, subprocess, sys, time
 read_end, write_end = os.pipe()
-command = [sys.executable, "-m", "grader.judge", str(write_end), sys.argv[1], "cpu", "waits"]
+command = [sys.executable, "-m", "grader.judge", str(write_end), sys.argv[1], "cpu"]
 judge = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[write_end])
 sys.stdin.readline()
 judge.stdin.close()
@@ -526,7 +488,7 @@ os._exit(1)
 """
 
 
-def test_a_judge_that_waits_removes_the_folder_of_a_killed_run(tmp_path: Path) -> None:
+def test_a_judge_without_a_job_removes_the_folder_of_a_killed_run(tmp_path: Path) -> None:
     folder = tmp_path / "grader-run"
     folder.mkdir()
     command = [sys.executable, "-c", DIES_SLOWLY, str(folder)]

@@ -41,7 +41,7 @@ def test_hand_ins_that_were_graded_in_both_ways_are_compared() -> None:
     assert "| between two gradings | 10.0 | 10.0 |" in page
     assert "| hand-ins an hour | 90 | 144 (1.60 ×) |" in page
     assert "graded again: b (the judge ended without a report (exit code -11); its last words).\n\n| hand-in" in page
-    assert "Each GPU's next grading started before the one before had ended" in page
+    assert "Each GPU's next grading started before the one before had ended. Compared are" in page
 
 
 def test_an_attempt_that_gave_no_grade_is_told_and_not_counted(tmp_path: Path) -> None:

@@ -91,28 +91,6 @@ def test_the_container_is_as_closed_as_it_can_be(start: Start) -> None:
     assert running.finish(limit_s=30).left == []
 
 
-def test_a_container_that_waits_does_nothing_of_the_submission(start: Start) -> None:
-    running = start("import pathlib\npathlib.Path('student-loads').touch()\n" + RIGHT, "--wait")
-    running.wait_for(lambda: bool(running.containers()))
-    (name,) = running.containers()
-
-    def processes() -> int:
-        container = containers.client().containers.get(name)
-        return len(container.top()["Processes"]) if container.status == "running" else 0  # it is made, then started
-
-    running.wait_for(lambda: processes() >= 2)  # init, the judge
-    time.sleep(3)  # longer than it takes to import PyTorch and start a worker
-    assert not running.worker_runs("student-loads")
-    assert processes() == 2
-    assert running.process.stdin is not None
-    running.process.stdin.write("\n")
-    running.process.stdin.flush()
-    ran = running.finish()
-    assert (ran.code, ran.left) == (0, []), ran.errors
-    assert ran.report is not None
-    assert ran.report.score.earned == ran.report.score.possible
-
-
 def test_a_container_has_the_cores_of_whoever_starts_it(start: Start) -> None:
     own = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(own)})

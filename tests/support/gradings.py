@@ -22,10 +22,6 @@ graded() { cp "$notes/report.json" "$output/report.json"; echo "report: written"
 graded_on() { sed "s/\\"gpu\\": null/\\"gpu\\": \\"$1\\"/" "$notes/report.json" > "$output/report.json"; exit 0; }
 spoilt() { echo "infra_error: $1"; exit 3; }
 once() { mkdir "$notes/once-$(basename "$handin")" 2>/dev/null; }
-if [ "$5" = waits ]; then
-    echo "$(basename "$handin") $gpu" >> "$notes/prepared"
-    read -r line || exit 130
-fi
 echo "$(basename "$handin") $gpu" >> "$notes/started"
 """
 
@@ -75,10 +71,9 @@ class Scripted:
         usual = {"made": AT, "grader": grader.__version__, "fingerprint": fingerprint(course), "course": str(course)}
         self.run.write(ClassRun(**usual | {"seed": 1, "sandbox": "host"} | fields))  # type: ignore[arg-type]
 
-    def command(self, handin: Path, output: Path, gpu: str | None, waits: bool) -> Sequence[str]:
+    def command(self, handin: Path, output: Path, gpu: str | None) -> Sequence[str]:
         """See `grading.Command`."""
-        words = ["/bin/sh", str(handin / "script.md"), str(handin), str(output), gpu or "cpu", str(self.notes)]
-        return [*words, "waits"] if waits else words
+        return ["/bin/sh", str(handin / "script.md"), str(handin), str(output), gpu or "cpu", str(self.notes)]
 
     def handin(self, key: str) -> str:
         return next(one.handin for one in self.run.students().students if one.key == key)
@@ -87,17 +82,9 @@ class Scripted:
         return list(self.run.attempts(self.handin(key)))
 
     @property
-    def prepared(self) -> list[list[str]]:
-        """As `started`, of the gradings that were started before their turn."""
-        return self._noted("prepared")
-
-    @property
     def started(self) -> list[list[str]]:
         """Hand-in and station of every grading that has begun, in their order."""
-        return self._noted("started")
-
-    def _noted(self, name: str) -> list[list[str]]:
-        path = self.notes / name
+        path = self.notes / "started"
         return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
     @property
