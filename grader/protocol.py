@@ -321,11 +321,13 @@ class Fork(Frame):
         folder: the worker's scratch folder, and working folder.
         environment: names and values of variables that differ from the server's.
         imports: modules that the server imports first, and keeps for later workers.
+        writable: the folders in which alone the worker may change files; empty if it may everywhere.
     """
 
     folder: str
     environment: tuple[tuple[str, str], ...]
     imports: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

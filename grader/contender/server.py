@@ -147,6 +147,8 @@ class ForkServer:
     ) -> None:
         self.jail, self.trusted = jail, trusted
         self.folder, self.surroundings = folder, dict(surroundings)
+        # Landlock is not for the course's own code, and has not been tried with a GPU's driver
+        self._confines = not trusted and kind != "cuda"
         self.was_ended = False  # by the judge, with workers that may have been innocent
         self.cut_off_several = False  # whether it ended by itself while it had more than one worker
         writable = [folder] if caches is None else [folder, caches]
@@ -166,13 +168,14 @@ class ForkServer:
     def fork(
         self, folder: Path, surroundings: Mapping[str, str], imports: Sequence[str] = ()
     ) -> tuple[Forked, Channel]:
-        """Fork a worker. Raises WorkerUnavailable."""
+        """Fork a worker that on a CPU changes files in its `folder` alone. Raises WorkerUnavailable."""
         changed = {name: value for name, value in surroundings.items() if self.surroundings.get(name) != value}
         with self._lock:
             self._be_ready()
             channel = Channel()
             with channel.starting():
-                reply = self._ask(Fork(str(folder), tuple(changed.items()), tuple(imports)), channel.theirs)
+                writable = (str(folder),) if self._confines else ()
+                reply = self._ask(Fork(str(folder), tuple(changed.items()), tuple(imports), writable), channel.theirs)
                 if reply.error is not None:
                     raise WorkerUnavailable(f"a worker did not start: {reply.error.message}")
                 member = self._child(reply.pid)

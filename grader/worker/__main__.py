@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 
 from grader import protocol
 from grader.protocol import Collect, Load, MakeCalls, Tidy, Time
-from grader.worker import interpreting, seccomp
+from grader.worker import interpreting, landlock, seccomp
 from grader.worker.errors import describe, set_device
 from grader.worker.late import told_where
 
@@ -184,6 +184,8 @@ def _become_worker(request: protocol.Fork, files: list[int], server: int) -> tup
     connection.set_inheritable(False)
     os.chdir(request.folder)
     os.environ |= dict(request.environment)
+    if request.writable:
+        landlock.confine(request.writable)
     tempfile.tempdir = None
     random.seed()
     return connection, replies

@@ -4,6 +4,7 @@ worker tries against its server gains nothing.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -25,6 +26,7 @@ from grader.contender.jail import Jail
 from grader.contender.pool import WorkerPool, end_all
 from grader.contender.replies import ContenderFault, CutOff
 from grader.protocol import Tidy
+from grader.worker import landlock
 from tests.conftest import ROOT, open_to_workers
 from tests.support.jails import JAILS, ROOT_HERE, jail_or_skip
 
@@ -313,34 +315,41 @@ def test_who_is_cut_off_by_what_another_left_is_told_apart(room: Room, start: St
     room.load(start(), "")
 
 
-KILL = "os.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)"
-
-
-def test_a_worker_that_ends_its_server_ends_with_it_and_a_new_one_starts(room: Room, start: Start) -> None:
+def test_a_worker_ends_with_its_server_and_a_new_one_starts(room: Room, start: Start) -> None:
     worker = start()
     server = server_of(worker)
-    assert room.fault(worker, KILL).outcome == "crashed"
+    with ThreadPoolExecutor(1) as thread:
+        going = thread.submit(room.fault, worker, "time.sleep(60)")
+        wait_for(lambda: psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED)
+        server.kill()
+        assert going.result().outcome == "crashed"
     room.load(start(), "")
     assert has_ended(server)
 
 
 def test_who_is_cut_off_by_the_end_of_the_server_is_told_apart(room: Room, start: Start) -> None:
-    dirty, innocent = start(), start()
-    with ThreadPoolExecutor(1) as thread:
-        going = thread.submit(room.load, innocent, "time.sleep(15)")
+    workers = [start(), start()]
+    with ThreadPoolExecutor(2) as threads:
+        going = [threads.submit(room.load, one, "time.sleep(15)") for one in workers]
         time.sleep(0.5)
-        room.fault(dirty, KILL)
-        with pytest.raises(CutOff):
-            going.result()
+        server_of(workers[0]).kill()
+        for one in going:
+            with pytest.raises(CutOff):
+                one.result()
     room.load(start(), "")
 
 
 def test_a_worker_that_outlives_its_server_ends_before_a_new_one_starts(room: Room, start: Start) -> None:
     survivor, seconds = start(), mark()
+    server = server_of(survivor)
     # 1: PR_SET_PDEATHSIG
-    survive = f"server = os.getppid()\nlibc.prctl(1, 0)\nleave('{seconds}')\nos.kill(server, signal.SIGKILL)\n"
-    fault = room.fault(survivor, f"{survive}while os.getppid() == server: time.sleep(0.01)\nraise RuntimeError('here')")
-    assert "here" in fault.message or room.jail.name == "bubblewrap"
+    survive = f"server = os.getppid()\nlibc.prctl(1, 0)\nleave('{seconds}')\n"
+    with ThreadPoolExecutor(1) as thread:
+        waits = "while os.getppid() == server: time.sleep(0.01)\nraise RuntimeError('here')"
+        going = thread.submit(room.fault, survivor, f"{survive}{waits}")
+        wait_for(lambda: bool(sleepers(seconds)))
+        server.kill()
+        assert "here" in going.result().message or room.jail.name == "bubblewrap"
     process = psutil.Process(survivor.pid) if psutil.pid_exists(survivor.pid) else None
     room.load(start(), "")
     assert process is None or has_ended(process)
@@ -348,14 +357,11 @@ def test_a_worker_that_outlives_its_server_ends_before_a_new_one_starts(room: Ro
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("code", ["os.kill(os.getppid(), signal.SIGSTOP)", "os.kill(-1, signal.SIGSTOP)"])
-def test_a_server_that_a_worker_has_stopped_is_ended_and_a_new_one_starts(room: Room, start: Start, code: str) -> None:
-    if room.jail.name == "none" and "-1" in code:
-        pytest.skip("without a jail that stops whatever this user runs")
+def test_a_server_that_stands_still_is_ended_and_a_new_one_starts(room: Room, start: Start) -> None:
     worker = start()
     server = server_of(worker)
-    room.load(worker, code)
-    assert server.status() == psutil.STATUS_STOPPED
+    room.load(worker, "")
+    server.suspend()
     room.load(start(), "")
     assert has_ended(server)
     assert not worker.lives()
@@ -439,6 +445,8 @@ AGAINST_THE_SERVER = {
         "EPERM",
     ),
     "have it spared": ("[opened('oom_score_adj', os.O_WRONLY)]", "EACCES"),
+    "stop it": ("[tried(libc.kill, server, signal.SIGSTOP), tried(libc.kill, server, signal.SIGKILL)]", "EPERM"),
+    "stop all": ("[tried(libc.kill, -1, signal.SIGSTOP)]", "done"),  # Linux tells this of -1 where it stops nobody
     "read its variables": ("[opened('environ', os.O_RDONLY)]", "EACCES"),
 }
 OF_ITS_OWN = {
@@ -451,12 +459,37 @@ OF_ITS_OWN = {
 def test_nobody_reaches_into_the_server(room: Room, start: Start, attack: str) -> None:
     if room.jail.name == "none" and ROOT_HERE:
         pytest.skip("root without a jail may do all that the judge may")
+    if "stop" in attack and landlock.version() < landlock.KNOWS_SIGNALS:
+        pytest.skip("needs a kernel whose Landlock knows of signals")
     code, refused = AGAINST_THE_SERVER[attack]
     worker = start()
     server = server_of(worker)
     assert set(room.told(worker, f"{TRY}\ntold = {code}")) == {refused}
     worker.kill()
     assert server_of(start()) == server
+
+
+def test_a_worker_changes_files_in_its_own_folder_alone(room: Room, start: Start) -> None:
+    if landlock.version() < landlock.KNOWS_TRUNCATE:
+        pytest.skip("needs a kernel whose Landlock knows of truncation")
+    other = start()
+    folder = os.readlink(f"/proc/{other.pid}/cwd")  # noqa: PTH115
+    told = room.told(
+        start(),
+        f"""
+def written(path):
+    try:
+        open(path, "w").close()
+        os.rename(path, path + "-moved")
+        os.mkdir(path)
+        return "done"
+    except OSError as error:
+        return error.errno
+told = [written(path) for path in ("file", {f"{folder}/file"!r}, "../file", "/tmp/{mark()}", __file__)]
+""",
+    )
+    assert told.pop(0) == "done"
+    assert {*told} <= {errno.EACCES, errno.EROFS, errno.EPERM}
 
 
 @pytest.mark.parametrize("attack", OF_ITS_OWN)
