@@ -48,6 +48,7 @@ SHARED = Path("/dev/shm")
 PlaceName = Literal["host", "bubblewrap", "uid", "none", "docker"]
 QUICK = "not grading and not docker and not gpu and not alone"
 IN_DOCKER = pytest.param("docker", marks=pytest.mark.docker)
+IN_DOCKER_TOO = pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.everything])
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import psutil
 import pytest
@@ -23,6 +22,7 @@ from grader.report.model import CaseResult
 from grader.sandbox.base import LAST_REPORT_LIMIT_S
 from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun, open_to_workers
 from tests.support import containers
+from tests.support.jails import ONE_OF_JAILS
 
 pytestmark = pytest.mark.grading
 
@@ -90,9 +90,7 @@ def double(x):
 """
 
 
-@pytest.fixture(
-    scope="module", params=[*(name for name in get_args(PlaceName) if name not in ("host", "docker")), IN_DOCKER]
-)
+@pytest.fixture(scope="module", params=[*ONE_OF_JAILS, IN_DOCKER])
 def place(request: pytest.FixtureRequest) -> PlaceName:
     match request.param:
         case "docker":

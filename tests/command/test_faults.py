@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import IN_DOCKER, Course, Ran, Running, StartRun, problem_toml
+from tests.conftest import IN_DOCKER_TOO, Course, Ran, Running, StartRun, problem_toml
 from tests.support import containers
 
 # One grading of all cases, most of which end by a time limit: it takes 80 s on idle cores, 200 beside other tests.
@@ -140,7 +140,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
 APART = {"endless-loop": 9, "endless-loop-in-c": 10, "prints-endlessly": 11, "memory": 61, "memory-in-child": 62}
 
 
-@pytest.fixture(scope="module", params=["host", IN_DOCKER])
+@pytest.fixture(scope="module", params=["host", IN_DOCKER_TOO])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One run over all of it, with files that cannot even be loaded beside."""
     if request.param == "docker":

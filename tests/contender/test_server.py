@@ -28,7 +28,7 @@ from grader.contender.replies import ContenderFault, CutOff
 from grader.protocol import Tidy
 from grader.worker import landlock
 from tests.conftest import ROOT, open_to_workers
-from tests.support.jails import JAILS, ROOT_HERE, jail_or_skip
+from tests.support.jails import ONE_OF_JAILS, ROOT_HERE, jail_or_skip
 
 pytestmark = pytest.mark.grading
 
@@ -78,7 +78,7 @@ class Room:
         return json.loads(fault.message.removeprefix("RuntimeError: "))
 
 
-@pytest.fixture(scope="module", params=JAILS)
+@pytest.fixture(scope="module", params=ONE_OF_JAILS)
 def room(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     folder = tmp_path_factory.mktemp("room")
     open_to_workers(folder)

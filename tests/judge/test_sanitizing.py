@@ -30,6 +30,8 @@ from grader.protocol import Reply, Returned
 from grader.worker.memory import mapped, tensor_at
 from tests.verdict.test_sanitizer import NEW, UNWRITTEN
 
+pytestmark = pytest.mark.grading
+
 LIMITS = CallLimits(time_s=60, memory_gib=4)
 # What is expected of compute-sanitizer: it starts the program as its child, with all that is open, and writes when that has ended.
 TOOL = f"""\

@@ -21,6 +21,8 @@ from grader.judge.comparison import Comparison
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
 from grader.problem import Call
 
+pytestmark = pytest.mark.grading
+
 CASES = {case.id: case for case in bind_cases(load_course(Path(__file__).parents[2]), "cpu")}
 ON_CPU = [name for name, case in CASES.items() if "cpu" in case.case.devices]
 CPU = torch.device("cpu")

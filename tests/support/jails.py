@@ -18,6 +18,10 @@ JAILS = {
 }
 
 
+# Where a promise is tried in one place, and in all by `make everything`.
+ONE_OF_JAILS = ["bubblewrap", *(pytest.param(one, marks=pytest.mark.everything) for one in ("uid", "none"))]
+
+
 def jail_or_skip(name: str) -> Jail:
     if name == "bubblewrap" and BWRAP is None:
         pytest.skip("bubblewrap is not installed")

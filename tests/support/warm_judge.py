@@ -36,7 +36,7 @@ CONTEXT.set_forkserver_preload(
     ["tests.support.warm_imports", "grader.judge.session", "hypothesis", "tests.support.warm_judge"]
 )
 # The cases that may run beside other judges' on one GPU, or the others: they need much of its memory, or measure it.
-Cases = Literal["all", "beside others", "alone"]
+Cases = Literal["all", "beside others", "alone", "first of its group"]
 ELSEWHERE: dict[Cases, str] = {
     "beside others": "only what runs alone is of interest",
     "alone": "runs alone",
@@ -197,6 +197,10 @@ def _only(task: Task) -> Iterator[None]:
     def reason(admission: Admission, assignment: Assignment, case: BoundCase | None) -> str:
         if case is not None and task.part not in (None, case.part.name):
             return f"only {task.part} is of interest"
+        if task.cases == "first of its group":
+            if case is None or all(case.name != group.names[0] for group in case.part.groups):
+                return "only the first case of each group is of interest"
+            return reason_to_skip(admission, assignment, case)
         own: Cases = "beside others" if case is None or shares_the_machine(case) else "alone"
         if task.cases not in ("all", own):
             return ELSEWHERE[own]

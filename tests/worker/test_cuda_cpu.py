@@ -39,6 +39,8 @@ from grader.worker.lines import StackFrame
 from grader.worker.windows import repeated
 from tests.support.cpu_runtime import place_runtime
 
+pytestmark = pytest.mark.grading
+
 COMPILER = find_compiler() or ""
 if not COMPILER:
     pytest.skip("needs g++ or clang++", allow_module_level=True)

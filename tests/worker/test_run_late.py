@@ -15,6 +15,8 @@ from grader import protocol
 from grader.contender.arena import Arena
 from grader.worker import run
 
+pytestmark = pytest.mark.grading
+
 CPU = torch.device("cpu")
 X, UP = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)
 kept: list[Any] = []

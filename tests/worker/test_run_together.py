@@ -12,6 +12,8 @@ from grader import protocol
 from grader.contender.arena import Arena
 from grader.worker import run
 
+pytestmark = pytest.mark.grading
+
 CPU = torch.device("cpu")
 A, B = torch.arange(6.0).reshape(2, 3), torch.arange(6.0, 12.0).reshape(2, 3)
 UP = torch.ones(2, 3)

@@ -19,6 +19,8 @@ from grader.worker.torch_form import binding, is_torch_form
 from grader.worker.windows import Floats
 from tests.support.cpu_runtime import place_runtime
 
+pytestmark = pytest.mark.grading
+
 COMPILER = find_compiler() or ""
 if not COMPILER:
     pytest.skip("needs g++ or clang++", allow_module_level=True)

@@ -15,6 +15,12 @@ pytestmark = pytest.mark.grading
 ACCEPTED = entries("accepted")
 
 
+@pytest.mark.parametrize("entry", ACCEPTED, ids=lambda entry: entry.id)
+def test_a_right_kernel_passes_the_first_case_of_each_group(entry: Entry, tmp_path: Path) -> None:
+    assert entry.fault("cpu", entry.grade("cpu", tmp_path, only="first of its group")) == ""
+
+
+@pytest.mark.everything
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("entry", ACCEPTED, ids=lambda entry: entry.id)
 def test_a_right_kernel_passes(entry: Entry, device: Device, tmp_path: Path) -> None:
