@@ -15,7 +15,6 @@ import pytest
 from grader.contender import pool as module
 from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
 from grader.contender.pool import WorkerPool
-from grader.contender.replies import ContenderFault
 from grader.contender.server import ForkServer
 from grader.protocol import Tidy
 
