@@ -131,7 +131,8 @@ def load_beside(path: str, name: str) -> ModuleType:
     return module
 
 
-def _load(path: Path) -> ModuleType:
+def load_module(path: Path) -> ModuleType:
+    """Import a file of an assignment. Raises CourseError."""
     try:
         return load_beside(str(path), path.name)
     except (Exception, SystemExit) as error:
@@ -148,7 +149,7 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     path = assignment.folder / "problem.py"
     if not path.is_file():
         raise CourseError(f"{path}: not found; it defines a Params model and {', '.join(_FUNCTIONS)}")
-    module = _load(path)
+    module = load_module(path)
     missing = [name for name in _FUNCTIONS if not callable(getattr(module, name, None))]
     if (stand_in := getattr(module, "stand_in", None)) is not None and not callable(stand_in):
         raise CourseError(f"{path}: stand_in must be a function, or left out")
@@ -159,7 +160,7 @@ def load_problem(assignment: Assignment) -> tuple[Problem, type[Params]]:
     if len(models) != 1:
         raise CourseError(f"{path}: must define exactly one subclass of grader.problem.Params, found {len(models)}")
     mistakes = assignment.folder / "mistakes.py"
-    vars(module)["mistakes"] = _load(mistakes) if mistakes.is_file() else None
+    vars(module)["mistakes"] = load_module(mistakes) if mistakes.is_file() else None
     if mistakes.is_file() and not callable(getattr(module.mistakes, "suspects", None)):
         raise CourseError(f"{mistakes}: lacks the function suspects(call, got, first)")
     return cast("Problem", module), models[0]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.assignment import Assignment, Case, CourseError, load_assignment, load_course
-from grader.judge.cases import SpeedSizes, bind_cases, bind_speed_cases
+from grader.judge.cases import SpeedSizes, bind_cases, bind_checks, bind_speed_cases
 from grader.problem import (
     Call,
     bind_params,
@@ -215,12 +215,30 @@ def test_a_wrong_key_of_a_case_is_named_with_file_part_case_and_what_is_allowed(
     [
         (('y = "element"', 'y = "element", z = "all"'), "[tolerance] scale names the output 'z'; those of problem.py are y"),
         (('y = "element"', 'Y = "element"'), "[tolerance] scale names the output 'Y'; those of problem.py are y"),
-        (("points = 5\n", 'points = 5\nchecks = ["test_law"]\n'), "checks: there is no test 'test_law' in "),
     ],
 )  # fmt: skip
 def test_a_name_of_problem_toml_that_nothing_has_is_refused(write: Write, toml: Change, words: str) -> None:
     assignment = write(toml=toml)
     assert refusal(bind_cases, [assignment], "cpu").startswith(f"{assignment.folder / 'problem.toml'}: {words}")
+
+
+@pytest.mark.parametrize(
+    ("named", "code", "words"),
+    [
+        ("test_law", "", "problem.toml: checks: there is no test 'test_law' in "),
+        ("test_law", "def test_law(properties): ...\ndef test_more(properties): ...", "test_laws.py: no group in "),
+        (
+            "test_law",
+            "def test_law(properties, run): ...",
+            "test_laws.py: the check 'test_law' is to take `properties`",
+        ),
+        ("test_law", "def test_law(properties:", "test_laws.py: SyntaxError: "),
+    ],
+)
+def test_a_check_that_is_no_check_is_refused(write: Write, named: str, code: str, words: str) -> None:
+    assignment = write(toml=("points = 5\n", f'points = 5\nchecks = ["{named}"]\n'))
+    (assignment.folder / "test_laws.py").write_text(code)
+    assert refusal(bind_checks, [assignment]).startswith(f"{assignment.folder}/{words}")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase
 from grader.job import CaseStarted
-from grader.problem import DTYPES, Call, Params, Problem, bind_params, load_problem
+from grader.problem import DTYPES, Call, Params, Problem, bind_params, load_module, load_problem
 from grader.report.model import title
 from grader.verdict.prints import heading
 from grader.verdict.sources import binds
@@ -145,6 +146,23 @@ class BoundSpeedCase(BoundCase):
 
 
 @dataclass(frozen=True)
+class BoundCheck:
+    """A check of an assignment's own: a function that takes `Properties` as `properties`."""
+
+    assignment: Assignment
+    part: Part
+    name: str
+    function: Callable[..., None]
+
+    @property
+    def place(self) -> ReportPlace:
+        """What it tries is the first line of the function's docstring."""
+        return ReportPlace(
+            self.assignment, self.part, self.name, (inspect.getdoc(self.function) or self.name).splitlines()[0]
+        )
+
+
+@dataclass(frozen=True)
 class SpeedSizes:
     """A speed case in all its sizes, the declared size first."""
 
@@ -180,10 +198,6 @@ def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundC
         problem, model = load_problem(assignment)
         own = len(bound)
         for part in assignment.spec.parts:
-            checks = [name for group in part.groups for name in group.checks]
-            if checks and not check_files([assignment]):
-                words = f"checks: there is no test {checks[0]!r} in {assignment.folder}/test_*.py"
-                raise CourseError(f"{assignment.folder / 'problem.toml'}: {words}")
             for case in part.cases:
                 params = bind_params(assignment, part, case, model, case.params_on(device))
                 if case.pieces > 1 and not callable(getattr(problem, "pieces", None)):
@@ -194,9 +208,27 @@ def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundC
     return bound
 
 
-def check_files(assignments: Sequence[Assignment]) -> list[Path]:
-    """The test files of assignments."""
-    return [path for assignment in assignments for path in sorted(assignment.folder.glob("test_*.py"))]
+def bind_checks(assignments: Sequence[Assignment]) -> list[BoundCheck]:
+    """Every check of the assignments: the functions `test_*` of their test files. Raises CourseError."""
+    bound: list[BoundCheck] = []
+    for assignment in assignments:
+        toml, found = assignment.folder / "problem.toml", dict[str, tuple[Path, Callable[..., None]]]()
+        for path in sorted(assignment.folder.glob("test_*.py")):
+            module = load_module(path)
+            for name, one in inspect.getmembers(module, inspect.isfunction):
+                if name.startswith("test_") and one.__module__ == module.__name__:
+                    found[name] = path, one
+        named = [(part, name) for part in assignment.spec.parts for group in part.groups for name in group.checks]
+        for name, (path, function) in found.items():
+            if name not in {one for _, one in named}:
+                raise CourseError(f"{path}: no group in {toml} names the check {name!r} under `checks`")
+            if list(inspect.signature(function).parameters) != ["properties"]:
+                raise CourseError(f"{path}: the check {name!r} is to take `properties` and nothing else")
+        for part, name in named:
+            if name not in found:
+                raise CourseError(f"{toml}: checks: there is no test {name!r} in {assignment.folder}/test_*.py")
+            bound.append(BoundCheck(assignment, part, name, found[name][1]))
+    return bound
 
 
 def _check_outputs(assignment: Assignment, cases: Sequence[BoundCase]) -> None:

@@ -1,43 +1,33 @@
-"""The pytest plugin of a grading: runs an assignment's own checks and the speed cases as tests, and turns their ends
-into results.
+"""pytest runs the speed cases: `test_speed` for each, in which pytest-benchmark records the times.
 
-An assignment may have checks in `assignments/<name>/test_*.py`. A check's docstring is shown to the student; a group
-names the check under `checks` and gives its points. A check that takes only `properties` is run by the schedule, before
-pytest's own tests.
-
-Fixtures of a check: `run` (seed, device), `assignment`, `contender` (the submission's worker, loaded), `properties`
-(laws of right answers), `evidence` (takes measurements). A speed case also has `speed_case` (`test_speed` is
-parametrised over them), `track`, `hoarding`, `replay`, and pytest-benchmark's `benchmark`, whose timer is `replay`.
+Fixtures: `track`, `hoarding`, `speed_case` (in the size that fits), `contender` (the submission's worker, loaded), `evidence`
+(takes measurements), `replay`, and pytest-benchmark's `benchmark`, whose timer is `replay`.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from traceback import clear_frames
 from typing import Any
 
 import pytest
 
-from grader.assignment import Assignment, CourseError
 from grader.contender.contender import Contender
 from grader.judge.admission import Admission
-from grader.judge.cases import BoundSpeedCase, ReportPlace, SpeedSizes
+from grader.judge.cases import BoundSpeedCase, SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
-from grader.judge.properties import Properties
 from grader.judge.results import Results
-from grader.judge.run import Run
-from grader.judge.schedule import Schedule, Works
-from grader.judge.standing import Standing
 from grader.judge.track import Track
 
+HERE = Path(__file__).parent
 EVIDENCE = pytest.StashKey[Evidence]()
-PLACE = pytest.StashKey[ReportPlace]()  # of a test, in the report
 
 
 class Replay:
@@ -60,26 +50,32 @@ class Replay:
         return shown_s
 
 
-@dataclass(eq=False)
-class Fixtures:
-    """The pytest plugin with the fixtures of checks and speed cases."""
+@dataclass(eq=False, repr=False)
+class SpeedTests:
+    """The pytest plugin that makes a test of each speed case, and keeps its result.
+
+    Attributes:
+        benchmarks: pytest-benchmark's JSON, after the session.
+    """
 
     _track: Track
     _hoarding: Hoarding
-    _works: Works
     _admission: Admission
+    _results: Results
+    benchmarks: str = field(init=False, default="")
     _replay: Replay = field(init=False, default_factory=Replay)
 
-    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        if "speed_case" in metafunc.fixturenames:
-            timed = pytest.mark.benchmark(timer=self._replay)
-            sizes = self._track.run.speed_cases
-            cases = [pytest.param(one, id=one.declared.id, marks=timed) for one in sizes]
-            metafunc.parametrize("speed_case", cases, indirect=True)
+    def run_all(self) -> bool:
+        """Run all speed cases. Returns False if the run was interrupted."""
+        code = run_pytest([HERE / "test_speed.py"], self, "--benchmark-json", os.devnull)
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
+            raise RuntimeError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}")
+        return code != pytest.ExitCode.INTERRUPTED
 
-    @pytest.fixture
-    def run(self) -> Run:
-        return self._track.run
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        timed = pytest.mark.benchmark(timer=self._replay)
+        cases = [pytest.param(one, id=one.declared.id, marks=timed) for one in self._track.run.speed_cases]
+        metafunc.parametrize("speed_case", cases, indirect=True)
 
     @pytest.fixture
     def track(self) -> Track:
@@ -99,105 +95,25 @@ class Fixtures:
         return evidence
 
     @pytest.fixture
-    def assignment(self, request: pytest.FixtureRequest) -> Assignment:
-        place: ReportPlace = request.node.stash[PLACE]
-        return place.assignment
+    def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
+        """The speed case in the largest size that fits into this machine's memory."""
+        sizes: SpeedSizes = request.param
+        self._track.crew.settle()  # starting workers will hold memory too
+        self._track.run.gauge.look_again()
+        return self._admission.fitting(sizes.place, sizes)
 
     @pytest.fixture
     def contender(self, request: pytest.FixtureRequest) -> Contender:
-        place: ReportPlace = request.node.stash[PLACE]
-        if place.sizes is not None:
-            self._admission.check_timing(place, place.sizes)
+        place = _sizes(request.node).place
+        self._admission.check_timing(place, _sizes(request.node))
         self._admission.check(place, None)
         contender = self._track.crew.worker(place.assignment)
         contender.log.mark(place.heading)
         return contender
 
-    @pytest.fixture
-    def properties(self, request: pytest.FixtureRequest) -> Properties:
-        place = request.node.stash[PLACE]
-        self._admission.check(place, None)
-        return self._works.properties(place)
-
-    @pytest.fixture
-    def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
-        """The speed case in the largest size that fits into this machine's memory."""
-        place = request.node.stash[PLACE]
-        self._track.crew.settle()  # starting workers will hold memory too
-        self._track.run.gauge.look_again()
-        return self._admission.fitting(place, place.sizes)
-
-
-class JudgePlugin:
-    """The pytest plugin that finds each test's place in the report, and keeps its result.
-
-    Attributes:
-        benchmarks: pytest-benchmark's JSON, after the session.
-        failure: why no case was run; a CourseError if checks could not be collected.
-    """
-
-    def __init__(self, run: Run, standing: Standing, works: Works, schedule: Schedule, results: Results) -> None:
-        self._run, self._standing = run, standing
-        self._works, self._schedule, self._results = works, schedule, results
-        self.benchmarks = ""
-        self.failure: Exception | None = None
-
-    # Collection
-    # -------------------------------------------------------------------------------------------------------------------
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        for item in items:
-            sizes = item.callspec.params.get("speed_case") if hasattr(item, "callspec") else None
-            item.stash[PLACE] = sizes.place if isinstance(sizes, SpeedSizes) else self._place_of_check(item)
-        self._find_all_checks({item.stash[PLACE].key for item in items if item.stash[PLACE].sizes is None})
-        # Tests of one assignment together, so that its worker starts once; timed tests last.
-        order = self._run.assignments
-        items.sort(key=lambda item: (order.index(item.stash[PLACE].assignment), item.stash[PLACE].sizes is not None))
-
-    def _find_all_checks(self, found: set[tuple[str, str, str]]) -> None:
-        for assignment in self._run.assignments:
-            for part in assignment.spec.parts:
-                for name in (check for group in part.groups for check in group.checks):
-                    if (assignment.name, part.name, name) not in found:
-                        words = f"checks: there is no test {name!r} in {assignment.folder}/test_*.py"
-                        raise self._refuse(f"{assignment.folder / 'problem.toml'}: {words}")
-
-    def _place_of_check(self, item: pytest.Item) -> ReportPlace:
-        """The place of a check: in the part whose group names the check."""
-        # pytest collects only files that `check_files` names.
-        assignment = next(one for one in self._run.assignments if item.path.is_relative_to(one.folder))
-        name = getattr(item, "originalname", item.name)
-        for part in assignment.spec.parts:
-            if any(name in group.checks for group in part.groups):
-                documentation = inspect.getdoc(getattr(item, "obj", None)) or name
-                return ReportPlace(assignment, part, name, documentation.splitlines()[0])
-        toml = assignment.folder / "problem.toml"
-        raise self._refuse(f"{item.path}: no group in {toml} names the check {name!r} under `checks`")
-
-    def _refuse(self, message: str) -> pytest.UsageError:
-        self.failure = CourseError(message)
-        return pytest.UsageError(message)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            file = report.nodeid or "a test file of an assignment"
-            self.failure = CourseError(f"{file}: cannot be collected:\n{report.longreprtext}")
-
-    # Run
-    # ----------------------------------------------------------------------------------------------------------------------
-
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
-        """Run the schedule, then pytest's remaining tests."""
-        alone = [item for item in session.items if isinstance(item, pytest.Function) and _takes_properties_alone(item)]
-        session.items[:] = [item for item in session.items if item not in alone]
-        checks = [self._works.of_check(item.stash[PLACE], item.obj) for item in alone]
+    def pytest_runtestloop(self) -> Iterator[None]:
         try:
-            try:
-                self._schedule.run_all(checks)
-            except Exception as error:
-                self.failure = self.failure or error
-                raise pytest.UsageError("the cases were not run") from None
             return (yield)
         except KeyboardInterrupt:
             # pytest shows the arguments of every function below, of which a few are the whole course: that takes minutes
@@ -205,7 +121,7 @@ class JudgePlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._run.emit(item.stash[PLACE].started)
+        self._track.run.emit(_sizes(item).place.started)
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -213,28 +129,21 @@ class JudgePlugin:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
-            place, evidence = item.stash[PLACE], item.stash.get(EVIDENCE, Evidence())
-            if place.sizes is None:
-                self._standing.hangs.note(place, error)
-                self._results.keep(place, error, evidence, is_check=True)
-            else:
-                timed = getattr(item, "funcargs", {}).get("speed_case", place.sizes.declared)
-                self._results.keep_speed(place, timed, error, evidence, call.duration)
+            sizes, evidence = _sizes(item), item.stash.get(EVIDENCE, Evidence())
+            timed = getattr(item, "funcargs", {}).get("speed_case", sizes.declared)
+            self._results.keep_speed(sizes.place, timed, error, evidence, call.duration)
         if error is not None:
             # pytest keeps the last failure, whose frames may hold most of the GPU's memory.
             clear_frames(error.__traceback__)
         return report
 
-    # pytest-benchmark
-    # -------------------------------------------------------------------------------------------------------------------
-
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_generate_machine_info(self) -> dict[str, object]:
-        return describe_environment(self._run.device_name).model_dump()
+        return describe_environment(self._track.run.device_name).model_dump()
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_generate_commit_info(self) -> dict[str, object]:
-        return {"id": self._run.job.info.sha256, "dirty": False}
+        return {"id": self._track.run.job.info.sha256, "dirty": False}
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
@@ -243,5 +152,16 @@ class JudgePlugin:
         self.benchmarks = json.dumps(output_json, default=str)
 
 
-def _takes_properties_alone(item: pytest.Function) -> bool:
-    return list(inspect.signature(item.obj).parameters) == ["properties"]
+def run_pytest(files: Iterable[Path], plugin: object, *options: str) -> int | pytest.ExitCode:
+    """Run pytest on these files with pytest-benchmark and one plugin of the judge."""
+    arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
+    arguments += ["-p", "pytest_benchmark.plugin", *options]
+    try:
+        return pytest.main([*arguments, *map(str, files)], plugins=[plugin])
+    except KeyboardInterrupt:  # while the session began or ended
+        return pytest.ExitCode.INTERRUPTED
+
+
+def _sizes(item: Any) -> SpeedSizes:
+    sizes: SpeedSizes = item.callspec.params["speed_case"]
+    return sizes

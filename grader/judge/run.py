@@ -12,7 +12,7 @@ import torch
 from grader.assignment import Assignment, Device, load_course
 from grader.contender.pool import workers_at_once
 from grader.job import Event, Job
-from grader.judge.cases import BoundCase, SpeedSizes, bind_cases, bind_speed_cases
+from grader.judge.cases import BoundCase, BoundCheck, SpeedSizes, bind_cases, bind_checks, bind_speed_cases
 from grader.judge.gpu import Gauge
 
 
@@ -26,7 +26,7 @@ class Run:
         emit: sends an event of the grading.
         lane_count: how many workers of the submission may run at once.
         assignments: in the order of grading.
-        cases, speed_cases: to be run, of all assignments.
+        cases, checks, speed_cases: to be run, of all assignments.
     """
 
     job: Job
@@ -37,6 +37,7 @@ class Run:
     lane_count: int = 1
     assignments: Sequence[Assignment] = ()
     cases: Sequence[BoundCase] = ()
+    checks: Sequence[BoundCheck] = ()
     speed_cases: Sequence[SpeedSizes] = ()
 
     @classmethod
@@ -48,9 +49,11 @@ class Run:
         course = load_course(job.course, job.assignments)
         if job.assignments:
             course.sort(key=lambda one: job.assignments.index(one.name))
-        cases = bind_cases(course, device_name)
+        cases, checks = bind_cases(course, device_name), bind_checks(course)
         speed_cases = [one for one in bind_speed_cases(course) if not job.profiled or set(job.profiled) & one.names]
-        return cls(job, device_name, seed, emit, gauge, lane_count, course, cases, speed_cases if job.speed else ())
+        return cls(
+            job, device_name, seed, emit, gauge, lane_count, course, cases, checks, speed_cases if job.speed else ()
+        )
 
     @property
     def device(self) -> torch.device:

@@ -1,5 +1,4 @@
-"""The order of a grading: every case and property once, in one lane or in several. Pytest runs other checks and races
-after that.
+"""The order of a grading: every case and check once, in one lane or in several. Speed cases follow (`plugin.py`).
 
 For each case, `admission.py` admits or refuses it, `lanes.py` and `trial.py` run it, and `results.py` keeps its result.
 With several lanes, cases that share the machine run first, side by side. A case that needs much GPU memory, or measures
@@ -8,7 +7,7 @@ it, runs alone after that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -16,7 +15,7 @@ from grader.contender.contender import Contender, WorkerUnavailable
 from grader.contender.pool import GIB_PER_WORKER
 from grader.contender.replies import ContenderFault
 from grader.judge.admission import Admission
-from grader.judge.cases import BoundCase, ReportPlace
+from grader.judge.cases import BoundCase, BoundCheck, ReportPlace
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
@@ -105,14 +104,14 @@ class Works:
             return False
         return True
 
-    def of_check(self, place: ReportPlace, function: Callable[..., None]) -> Work:
-        """The work of a check that takes the fixture `properties` and no other."""
+    def of_check(self, check: BoundCheck) -> Work:
+        """The work of a check of the assignment's own."""
 
         def run(lane: int, _evidence: Evidence) -> None:
-            with self.hoarding.is_a_fault(place.assignment):
-                function(properties=self.properties(place, lane))
+            with self.hoarding.is_a_fault(check.assignment):
+                check.function(properties=self.properties(check.place, lane))
 
-        return Work(place, run)
+        return Work(check.place, run)
 
     def properties(self, place: ReportPlace, lane: int = 0) -> Properties:
         """Properties of a part, to be tried on the submission's worker in a lane."""
@@ -138,7 +137,7 @@ class Schedule:
         """Run all cases and the given checks; in one lane, in the order of problem.toml.
 
         Args:
-            checks: works of the checks that need nothing but properties.
+            checks: works of the checks.
 
         Raises:
             KeyboardInterrupt: this process was asked to end. Results of ended works are kept.

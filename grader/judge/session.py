@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
-import pytest
 import torch
 
 from grader.assignment import CourseError, Device
@@ -20,14 +17,13 @@ from grader.job import Benchmarked, Event, Finished, Job, Planned, PlannedPart
 from grader.judge import ruler
 from grader.judge.admission import Admission
 from grader.judge.canary import Canary
-from grader.judge.cases import check_files
 from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
 from grader.judge.gathering import Gathering, report_of
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
-from grader.judge.plugin import Fixtures, JudgePlugin
+from grader.judge.plugin import SpeedTests
 from grader.judge.profiler import Profiler
 from grader.judge.results import Results
 from grader.judge.run import Run
@@ -39,7 +35,6 @@ from grader.problem import load_problem
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
 
-HERE = Path(__file__).parent
 # Hypothesis imports `numpy.random` if NumPy is installed, and Python `encodings.ascii` for the codec.
 FOR_THREADS = (NEEDED_FOR_GRADIENTS, "cuda.bindings.driver", "cuda.bindings.runtime", "numpy.random", "encodings.ascii")
 
@@ -83,11 +78,10 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     problems = {one.name: load_problem(one) for one in run.assignments}
     works = Works(run, standing, crew, hoarding, comparison, trials, problems)
     schedule = Schedule(run, standing, crew, lanes, trials, works, admission, compilation, results)
-    fixtures = Fixtures(Track(run, crew, comparison), hoarding, works, admission)
-    plugin = JudgePlugin(run, standing, works, schedule, results)
+    speed = SpeedTests(Track(run, crew, comparison), hoarding, admission, results)
     start_the_courses_own(run, crew, schedule.starting_gib)
     try:
-        interrupted = not run_tests(run, schedule, plugin, fixtures)
+        interrupted = not run_all(run, schedule, works, speed)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the remaining work takes a moment
     finally:
         lanes.abandon()
@@ -96,8 +90,8 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         raise Interrupted
     if not interrupted:
         results.look_back()
-    if plugin.benchmarks:
-        emit(Benchmarked(json_text=plugin.benchmarks))
+    if speed.benchmarks:
+        emit(Benchmarked(json_text=speed.benchmarks))
     gathering = Gathering(run, standing, results, compilation, interrupted)
     emit(Finished(report=gathering.report(isolation, started, time.monotonic() - clock)))
 
@@ -148,24 +142,10 @@ def _planned(run: Run) -> tuple[PlannedPart, ...]:
     )
 
 
-def run_tests(run: Run, schedule: Schedule, plugin: JudgePlugin, fixtures: Fixtures) -> bool:
+def run_all(run: Run, schedule: Schedule, works: Works, speed: SpeedTests) -> bool:
     """Run all cases, checks and speed cases. Returns False if the run was interrupted."""
-    files = [*check_files(run.assignments), *([HERE / "test_speed.py"] if run.speed_cases else [])]
-    if not files:
-        try:
-            schedule.run_all(())
-        except KeyboardInterrupt:
-            return False
-        return True
-    arguments = ["-c", str(HERE / "pytest.ini"), "--rootdir", str(HERE), "--import-mode=importlib"]
-    if run.speed_cases:  # the plugin stores benchmark.json if it is loaded
-        arguments += ["-p", "pytest_benchmark.plugin", "--benchmark-json", os.devnull]
     try:
-        code = pytest.main([*arguments, *map(str, files)], plugins=[plugin, fixtures])
-    except KeyboardInterrupt:  # while the session began or ended
+        schedule.run_all([works.of_check(one) for one in run.checks])
+        return not run.speed_cases or speed.run_all()
+    except KeyboardInterrupt:
         return False
-    if plugin.failure is not None:
-        raise plugin.failure
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED):
-        raise RuntimeError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}")
-    return code != pytest.ExitCode.INTERRUPTED

@@ -129,14 +129,6 @@ def test_an_assertion_of_a_check_is_about_the_submission_and_of_a_case_about_the
     assert Kept().keep(AssertionError("rows do not sum to 1"))[0] == "infra_error"
 
 
-def test_a_parametrised_check_is_as_good_as_its_worst_run() -> None:
-    kept = Kept()
-    for error in (None, CheckFailed("first"), None, CheckFailed("second")):
-        found = kept.keep(error)
-    assert found == ("failed", "first")
-    assert len(kept.told) == 2
-
-
 def test_only_the_first_that_is_wrong_stops_an_assignment() -> None:
     kept = Kept(stop_early=True)
     for name, error in (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grader.contender.replies import ContenderFault
-from grader.judge.cases import ReportPlace
+from grader.judge.cases import BoundCheck, ReportPlace
 from grader.judge.evidence import CheckFailed, Evidence
 from grader.judge.lanes import Lanes, Work
 from grader.judge.schedule import Schedule, Works
@@ -124,7 +124,8 @@ def law(stage: Stage, name: str, of: str, ran: list[str]) -> Work:
         assert properties is not None
         ran.append(name)
 
-    return stage.works.of_check(place(of, "forward", name), function)
+    at = place(of, "forward", name)
+    return stage.works.of_check(BoundCheck(at.assignment, at.part, name, function))
 
 
 def test_one_lane_runs_each_assignments_cases_in_order_and_then_its_checks() -> None:

@@ -11,80 +11,53 @@ from typing import Any
 
 import pytest
 
-from grader.judge import session
+from grader.judge import plugin, session
 from grader.judge.cases import SpeedSizes
-from grader.judge.plugin import JudgePlugin
+from grader.judge.plugin import SpeedTests
 from tests.conftest import ROOT
 
 
-@pytest.mark.parametrize("timed", [[], ["a speed case"]], ids=["without pytest", "with pytest"])
-def test_what_kept_the_submission_from_being_read_is_told_and_no_test_is_run(
-    monkeypatch: pytest.MonkeyPatch, timed: list[Any]
-) -> None:
-    def run(_checks: object) -> None:
-        raise TimeoutError("no turn for 300 s")
-
-    schedule: Any = SimpleNamespace(run_all=run)
-    nobody: Any = None
-    plugin = JudgePlugin(nobody, nobody, nobody, schedule, nobody)
-    grading: Any = SimpleNamespace(assignments=[], speed_cases=timed)
-
-    def main(_arguments: list[str], plugins: list[Any]) -> pytest.ExitCode:
-        try:
-            next(plugins[0].pytest_runtestloop(SimpleNamespace(items=[])))
-        except pytest.UsageError:
-            return pytest.ExitCode.USAGE_ERROR
-        return pytest.ExitCode.OK
-
-    monkeypatch.setattr(session, "pytest", SimpleNamespace(main=main, ExitCode=pytest.ExitCode))
-    with pytest.raises(TimeoutError, match="no turn"):
-        session.run_tests(grading, schedule, plugin, nobody)
-
-
-def test_a_grading_without_checks_and_races_can_be_interrupted() -> None:
-    def run(_checks: object) -> None:
-        raise KeyboardInterrupt
+def test_a_grading_without_races_can_be_interrupted() -> None:
+    class Interrupted:
+        def run_all(self, _checks: object) -> None:
+            raise KeyboardInterrupt
 
     nobody: Any = None
-    schedule: Any = SimpleNamespace(run_all=run)
-    grading: Any = SimpleNamespace(assignments=[], speed_cases=[])
-    assert not session.run_tests(grading, schedule, nobody, nobody)
+    grading: Any = SimpleNamespace(checks=[], speed_cases=[])
+    assert not session.run_all(grading, Interrupted(), nobody, nobody)  # type: ignore[arg-type]
 
 
-def test_an_interrupted_session_shows_nobodys_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_race_shows_nobodys_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument may hold the whole course, whose words take minutes to make: a judge that is asked to end has seconds."""
-    (tmp_path / "test_law.py").write_text("def test_law(properties):\n    'A law.'\n")
+    test = "def interrupted(one):\n    raise KeyboardInterrupt\n\ndef test_one(track):\n    interrupted(track)\n"
+    (tmp_path / "test_one.py").write_text(test)
     shown: list[str] = []
 
     class Argument:
+        run: Any = SimpleNamespace(speed_cases=[], emit=lambda _: None)
+
         def __repr__(self) -> str:
             shown.append("an argument")
             return "an argument"
 
-    def run(_checks: object, _one: object = Argument()) -> None:
-        raise KeyboardInterrupt
-
-    nobody: Any = Argument()
-    group = SimpleNamespace(checks=["test_law"])
-    spec = SimpleNamespace(parts=[SimpleNamespace(name="part", groups=[group])])
-    grading: Any = SimpleNamespace(
-        assignments=[SimpleNamespace(name="one", folder=tmp_path, spec=spec)], speed_cases=[]
-    )
-    schedule: Any = SimpleNamespace(run_all=run)
-    works: Any = SimpleNamespace(of_check=lambda *_: None)
-    plugin = JudgePlugin(grading, nobody, works, schedule, nobody)
+    argument: Any = Argument()
+    monkeypatch.setattr(SpeedTests, "pytest_generate_tests", lambda *_: None)
+    monkeypatch.setattr(plugin, "_sizes", lambda _: SimpleNamespace(place=SimpleNamespace(started=None)))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    assert not session.run_tests(grading, schedule, plugin, nobody)
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+        monkeypatch.delenv(name, raising=False)
+    tests = SpeedTests(argument, argument, argument, argument)
+    assert plugin.run_pytest([tmp_path / "test_one.py"], tests) == pytest.ExitCode.INTERRUPTED
     assert shown == []
 
 
 COPIES = """
 import os, sys, threading
 from pathlib import Path
-from types import SimpleNamespace as Some
 
-from grader.judge import session
+import pytest
+
+from grader.judge.plugin import run_pytest
 from grader.judge.__main__ import keep_environment
 
 folder = Path(sys.argv[1])
@@ -110,8 +83,7 @@ sys.setswitchinterval(1e-5)
 starting = threading.Thread(target=start_all)
 starting.start()
 while starting.is_alive():
-    run = Some(assignments=[Some(folder=folder)], speed_cases=[])
-    assert session.run_tests(run, None, Some(failure=None), object())
+    assert run_pytest([folder / "test_laws.py"], object()) == pytest.ExitCode.OK
 print(faults[:3], {*before.items()} ^ {*os.environ.items()}, [name for name in before if name.startswith("PYTEST_")], os.getcwd())
 """
 
