@@ -446,7 +446,7 @@ def _write_page(report: Report, path: Path, redact: bool = False) -> None:
 
 def _show_folder(folder: Path, output: Path, redact: bool) -> None:
     from grader.classroom.folder import RunFolder
-    from grader.classroom.index import is_class, show_class
+    from grader.classroom.record import is_class, show_class
     from grader.report.folder import show_folder
 
     told = []

@@ -23,9 +23,9 @@ from grader.classroom.grades import Basis, Grades
 from grader.classroom.grading import why_not_here
 from grader.classroom.intake import Order, add_to_class, new_class
 from grader.classroom.model import ClassRun
-from grader.classroom.people import find, find_all
-from grader.classroom.people import shown as named
 from grader.classroom.record import show, told_grade
+from grader.classroom.roster import find, find_all
+from grader.classroom.roster import shown as named
 from grader.console import (
     EXIT_INFRA,
     Course,

@@ -14,7 +14,7 @@ from typing import Literal
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.grades import Grades, number, override_of
 from grader.classroom.model import Decision, Student
-from grader.classroom.people import shown
+from grader.classroom.roster import shown
 
 
 def decide_points(folder: RunFolder, student: Student, points: float | None, reason: str, by: str = "") -> Decision:

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from grader.classroom.folder import ClassError
 from grader.classroom.grades import Grade, number
 from grader.classroom.model import Student
-from grader.classroom.people import folded, name_of, shown
+from grader.classroom.roster import folded, name_of, shown
 from grader.classroom.sheet import Row, Sheet, written
 from grader.report.style import counted, first_of
 

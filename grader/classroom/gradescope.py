@@ -19,7 +19,7 @@ from grader.classroom import lookup
 from grader.classroom.folder import ClassError, RunFolder, full_disk_told, write_whole
 from grader.classroom.grades import Basis, Grade, number
 from grader.classroom.model import Student
-from grader.classroom.people import folded, shown
+from grader.classroom.roster import folded, shown
 from grader.report.json_file import REPORT, read_report
 from grader.report.model import UNDECIDED, CaseResult, Points, Report, presentable
 from grader.submission import SubmissionError
@@ -107,7 +107,7 @@ def results(grade: Grade, basis: Basis = "all") -> dict[str, Any]:
 def _summary(grade: Grade) -> str:
     lines = []
     if grade.override is not None:
-        lines.append(f"{number(grade.earned or 0)} points by a decision of the staff: {grade.override.reason}")
+        lines.append(f"{number(grade.earned or 0)} points by a decision of the staff")
     if grade.points is not None and grade.counting is not None:
         lines.append(
             f"{number(grade.points.earned)} of {number(grade.points.possible)} points (attempt {grade.counting.number})"
@@ -140,7 +140,14 @@ def _wrong(cases: Iterable[CaseResult]) -> str:
     found = {one.message: one for one in reversed(wrong)}
     first = [one for one in wrong if found[one.message] is one]
     more = f"\nand {len(wrong) - MAX_CASES} more cases" if len(wrong) > MAX_CASES and not wrong[0].of_file else ""
-    return "\n".join(f"{one.fault_of_file or one.title}: {one.message[:MAX_WORDS]}" for one in first[:MAX_CASES]) + more
+    return "\n".join(map(_told, first[:MAX_CASES])) + more
+
+
+def _told(case: CaseResult) -> str:
+    """A case, and the sentence that explains it: what the mistake is consistent with, or what to do about an error."""
+    cause = next(iter(case.diagnosis), "")
+    words = f"{case.fault_of_file or case.title}: {case.message[:MAX_WORDS]}"
+    return f"{words}\n  {cause[:MAX_WORDS]}" if cause else words
 
 
 # The autograder -------------------------------------------------------------------------------------------------------

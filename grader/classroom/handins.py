@@ -34,6 +34,9 @@ MAX_ARCHIVE_BYTES = 64 << 20  # of an archive in a hand-in
 MAX_HANDIN_BYTES = 64 << 20  # of all files of a hand-in that are read
 MAX_HANDIN_FILES = 2000
 NESTED = "an archive in an archive; only one is entered"
+UNOPENED = (
+    "may hold the files, and nobody has looked into it: ask for the files themselves; nothing else here is one of them"
+)
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,11 @@ class Person:
     """The owner of a hand-in, as a platform names them.
 
     Attributes:
-        spellings: words that may be an id or the name, the surest first.
+        ids: by kind, as `Student.ids`.
     """
 
     name: str = ""
     ids: Mapping[str, str] = field(default_factory=dict)
-    spellings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Kept:
     """The copy of a hand-in.
 
     Attributes:
-        handin: the copy's name; empty if none of the files can be graded.
+        handin: the copy's name; empty if none of the files can be graded, or nobody knows whether one can.
         notes: sentences about files that were not copied, and about names.
     """
 
@@ -113,6 +115,8 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
         if not staged.info.files:
             return Kept("", tuple(notes))
         seen = {PurePosixPath(name).name for name in (*staged.info.files, *staged.refused, *refused)}
+        if seen.isdisjoint(wanted) and (packed := sorted(filter(is_archive, refused))):
+            return Kept("", (*notes, f"{first_of(packed)}: {UNOPENED}"))
         if where is not AS_IT_IS and seen.isdisjoint(wanted):
             notes.append(f"there is no {' and no '.join(wanted)}, which counts as not implemented")
         kept = handins / staged.info.sha256[:16]

@@ -1,16 +1,25 @@
-"""Shows one student on a terminal: the report that counts, all attempts, and all decisions."""
+"""Shows what is known: of one student, on a terminal; of a class, as an index with a page for each report."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from grader.classroom.decisions import told
-from grader.classroom.grades import Grade, Grades, number
-from grader.classroom.model import Student
+from grader.classroom.folder import RunFolder
+from grader.classroom.grades import NOTHING_HANDED_IN, Grade, Grades, number
+from grader.classroom.model import Decision, Student
+from grader.classroom.roster import shown
+from grader.report.folder import Named, show_named
+from grader.report.index import Override
 from grader.report.json_file import PAGE, REPORT, read_report
-from grader.report.style import plain
+from grader.report.style import first_of, plain
 from grader.report.terminal import print_report
+
+MAX_NAMES = 4  # of a row
 
 
 def show(grades: Grades, student: Student, console: Console, verbose: bool = False) -> None:
@@ -58,3 +67,35 @@ def _print_attempts(grades: Grades, grade: Grade, console: Console) -> None:
         ended = f"{one.attempt.ended:%Y-%m-%d %H:%M}"
         table.add_row(str(one.number), ended, points, plain(one.attempt.place), plain(words))
     console.print(table)
+
+
+# The class ------------------------------------------------------------------------------------------------------------
+
+
+def is_class(folder: Path) -> bool:
+    return (folder / "run.json").is_file() and (folder / "students.json").is_file()
+
+
+def show_class(folder: RunFolder, output: Path, redact: bool, tell: Callable[[str], None]) -> tuple[Path, int]:
+    """Write the pages of the reports that count, and their index. Raises ClassError, OSError; otherwise as `show_named`."""
+    return show_named(named(Grades(folder)), folder.path, output, redact, tell)
+
+
+def named(grades: Grades) -> list[Named]:
+    """The reports that count, each with the names of its students, and a row for each who handed in nothing. Students who
+    share a hand-in may count different attempts, or have their points by a decision.
+    """
+    rows: dict[tuple[str, int, Decision | None], list[Grade]] = {}
+    for grade in grades:
+        number = grade.counting.number if grade.counting else 0
+        rows.setdefault((grade.student.handin or grade.student.key, number, grade.override), []).append(grade)
+    return [
+        Named(
+            first_of([shown(one.student) for one in each], MAX_NAMES),
+            each[0].counting.folder / REPORT if each[0].counting else None,
+            each[0].missing,
+            Override(by.points or 0, told(by)) if by else None,
+            "open: no report" if each[0].student.handin else NOTHING_HANDED_IN,
+        )
+        for (_, _, by), each in rows.items()
+    ]

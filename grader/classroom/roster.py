@@ -1,13 +1,15 @@
-"""Reads the roster of a class from a CSV file, and finds the student whom a platform names.
+"""Reads the roster of a class from a CSV file, and finds the student whom a platform or a person names.
 
 Canvas' gradebook, its list of a group set's groups, Moodle's grading worksheet and the rosters of Gradescope and GitHub
 Classroom are rosters too. Only columns that identify students are kept, and no marks of other labs.
+
+A student is found by an id as it is written, but for capital letters, or by the whole name. There are no other guesses:
+who is not found is told, and a line of the roster says who that is.
 """
 
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import re
 import unicodedata
@@ -17,9 +19,10 @@ from pathlib import Path
 from grader.classroom.folder import ClassError
 from grader.classroom.handins import Person
 from grader.classroom.model import Student
-from grader.report.style import first_of
+from grader.report.style import counted, first_of
 
 MAX_ROSTER_BYTES = 16 << 20
+MAX_CANDIDATES = 8
 TEST_STUDENT = "Canvas' Test Student is nobody, and is left out"
 # By field, the names of its columns without spaces and signs.
 COLUMNS = {
@@ -27,18 +30,28 @@ COLUMNS = {
     "first": "firstname givenname forename first",
     "last": "lastname surname familyname last",
     "email": "email emailaddress mail",
-    "sid": "sid studentid studentnumber idnumber sisuserid sisid universityid matriculationnumber",
+    "sid": "sid studentid studentnumber idnumber sisuserid sisid universityid matriculationnumber id",
     "login": "login loginid sisloginid username netid userid user",
     "canvas": "canvasid canvasuserid",
     "moodle": "moodleid moodle identifier participant",
     "github": "github githubusername githubuser githublogin",
+    "folder": "folder",
     "alias": "alias nickname pseudonym",
     "group": "group groupname",
     "role": "role roles",
 }
 FIELDS = {column: field for field, columns in COLUMNS.items() for column in columns.split()}
-UNIQUE = ("email", "sid", "login", "canvas", "moodle", "github")  # each says who somebody is
-PROOF = (*UNIQUE, "folder")
+# Columns that mean something else beside another one: its own number in Canvas' gradebook, the university's in its list of
+# groups, what a teacher chose in GitHub Classroom's roster.
+BESIDE = {
+    ("id", "student"): "canvas",
+    ("id", "sisloginid"): "canvas",
+    ("id", "sisuserid"): "canvas",
+    ("userid", "canvasuserid"): "sid",
+    ("identifier", "githubusername"): "login",
+}
+UNIQUE = ("email", "sid", "login", "canvas", "moodle", "github", "folder")  # each says who somebody is
+OF_PLATFORMS = ("canvas", "moodle")  # numbers that a person does not type: they name no folder
 KEYS = (
     "login",
     "email",
@@ -49,6 +62,9 @@ KEYS = (
     "canvas",
     "moodle",
 )  # the first that a student has is the key
+
+
+# A file ---------------------------------------------------------------------------------------------------------------
 
 
 def read_roster(path: Path) -> tuple[list[Student], list[str]]:
@@ -68,36 +84,36 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
         if any(cell.strip() for cell in cells[len(fields) :]):
             raise ClassError(f"{path}:{line}: has {len(cells)} cells; the first line has {len(fields)}")
         said = {field: cell.strip() for field, cell in zip(fields, cells, strict=False) if field and cell.strip()}
-        if not said or (set(said) <= {"name", "last"} and "Points Possible" in said.values()):  # a row of Canvas'
+        name = said.get("name") or " ".join(said[part] for part in ("first", "last") if part in said)
+        if not said or (set(said) <= {"name", "last"} and name == "Points Possible"):  # a row of Canvas'
             continue
-        if "canvas" in said and is_test_student(_name(said)):
+        if "canvas" in said and is_test_student(name):
             notes.append(f"{path.name}:{line}: {TEST_STUDENT}")
             continue
         if "student" not in said.get("role", "student").casefold():
-            staff.append(f"{_name(said) or said.get('email', f'line {line}')} ({said['role']})")
+            staff.append(f"{name or said.get('email', f'line {line}')} ({said['role']})")
             continue
-        student = _student(said, taken)
-        same = [(field, student.ids[field]) for field in UNIQUE if field in student.ids]
-        same += [("alias", student.alias)] * bool(student.alias)
-        same = same or [("name", " ".join(_words(student.name)))]
-        for field, value in same:
-            if first := lines.get((field, value.casefold())):
-                raise ClassError(
-                    f"{path}:{line}: {field} {value!r} is in line {first} too; expected a line for each student"
-                )
-        lines |= {(field, value.casefold()): line for field, value in same}
+        ids = {field: said[field] for field in (*UNIQUE, "group") if field in said}
+        if "moodle" in ids:
+            ids["moodle"] = re.sub(r"^.*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"
+        student = Student(key=new_key(name, ids, taken), name=name, ids=ids, alias=said.get("alias", ""))
+        same = [(field, ids[field]) for field in UNIQUE if field in ids] + [("alias", student.alias)] * bool(
+            student.alias
+        )
+        for field, value in same or [("name", name_of(name))]:
+            if (first := lines.setdefault((field, folded(value)), line)) != line:
+                words = f"{field} {value!r} is in line {first} too; expected a line for each student"
+                raise ClassError(f"{path}:{line}: {words}")
         students.append(student)
     if not students:
         raise ClassError(f"{path}: has no students; expected a line for each")
-    return students, [
-        *notes,
-        *[f"no students by the role in {path.name}, and left out: {first_of(staff)}"] * bool(staff),
-    ]
+    notes += [f"no students by the role in {path.name}, and left out: {first_of(staff)}"] * bool(staff)
+    return students, notes
 
 
 def is_test_student(name: str) -> bool:
     """Whether this is Canvas' name for a teacher who looks at the course as a student."""
-    return bool(name_forms(name) & name_forms("Test Student"))
+    return bool(spellings(name) & spellings("Test Student"))
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -125,26 +141,16 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _fields(path: Path, header: list[str], rows: Sequence[list[str]]) -> list[str]:
-    """The field of each column; empty for a column that is not used, as one without any cell."""
+    """The field of each column; empty for a column that is not used, as one without any cell. Raises ClassError."""
     plain = [re.sub(r"[^a-z0-9]", "", column.casefold()) for column in header]
-    columns = [[row[at].strip() for row in rows if row[at : at + 1] and row[at].strip()] for at in range(len(header))]
-    fields = [FIELDS.get(name, "") if cells or not rows else "" for name, cells in zip(plain, columns, strict=True)]
-    # Canvas' gradebook calls its own number ID; elsewhere that is the university's.
-    of_canvas = {"student", "sisloginid", "sisuserid"} & set(plain)
-    if "id" in plain:
-        fields[plain.index("id")] = "canvas" if of_canvas else "sid"
-    if {"canvasuserid", "userid"} <= set(plain):  # its list of groups calls the university's number so
-        fields[plain.index("userid")] = "sid"
-    if {"identifier", "githubusername"} <= set(plain):  # GitHub Classroom's roster; a teacher chose what identifies
-        fields[plain.index("identifier")] = _kind_of(columns[plain.index("identifier")])
-    elif _is_worksheet(columns):
-        fields[0] = "moodle"
-        with_emails = [at for at, cells in enumerate(columns) if cells and _kind_of(cells) == "email"]
-        for at in with_emails[:1]:  # names are shown there too then
-            fields[1], fields[at] = "name", "email"
-    for at, cells in enumerate(columns):
-        if fields[at] == "role" and not any("student" in cell.casefold() for cell in cells):
-            fields[at] = ""  # these are roles in groups, or in another language
+    fields = []
+    for at, column in enumerate(plain):
+        cells = [row[at] for row in rows if row[at : at + 1] and row[at].strip()]
+        field = next(
+            (one for (own, other), one in BESIDE.items() if own == column and other in plain), FIELDS.get(column, "")
+        )
+        is_groups_role = field == "role" and not any("student" in cell.casefold() for cell in cells)
+        fields.append(field if (cells or not rows) and not is_groups_role else "")
     for field in filter(None, fields):
         if fields.count(field) > 1:
             both = [column.strip() for column, other in zip(header, fields, strict=True) if other == field]
@@ -153,37 +159,6 @@ def _fields(path: Path, header: list[str], rows: Sequence[list[str]]) -> list[st
         known = ", ".join(columns.split()[0] for columns in COLUMNS.values())
         raise ClassError(f"{path}: the first line has no column that says who a student is, as {known}")
     return fields
-
-
-def _kind_of(cells: Sequence[str]) -> str:
-    """The field of a column of ids, by its cells."""
-    if all("@" in cell for cell in cells):
-        return "email"
-    if any(" " in cell for cell in cells):
-        return "name"
-    return "sid" if all(map(str.isdecimal, cells)) else "login"
-
-
-def _is_worksheet(columns: Sequence[Sequence[str]]) -> bool:
-    """Whether this is Moodle's grading worksheet, in any language: all rows begin with one word and a number, as
-    `Participant 1234`, and have the same highest grade.
-    """
-    first = [re.fullmatch(r"(\D+)\d+", cell) for cell in columns[0]]
-    words = {found[1] if found else "" for found in first}
-    same = (cells[0] for cells in columns if len(cells) == len(first) and len(set(cells)) == 1)
-    return len(words) == 1 and "" not in words and any(re.fullmatch(r"\d+([.,]\d+)?", cell) for cell in same)
-
-
-def _name(said: Mapping[str, str]) -> str:
-    return said.get("name") or " ".join(said[part] for part in ("first", "last") if part in said)
-
-
-def _student(said: Mapping[str, str], taken: set[str]) -> Student:
-    name = _name(said)
-    ids = {field: said[field] for field in (*UNIQUE, "group") if field in said}
-    if "moodle" in ids:
-        ids["moodle"] = re.sub(r"^.*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"
-    return Student(key=new_key(name, ids, taken), name=name, ids=ids, alias=said.get("alias", ""))
 
 
 def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
@@ -199,10 +174,43 @@ def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
 
 
 def _as_key(word: str) -> str:
-    letters = "".join(
-        one if one.isalpha() or one.isdecimal() or is_mark(one) or one in "_.@+-" else "-" for one in word
-    )
+    letters = "".join(one if _is_letter(one) or one in "_.@+-" else "-" for one in word)
     return re.sub(r"-+", "-", letters).strip("-.")[:80].rstrip("-.")
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+
+def folded(text: str) -> str:
+    """The text in one case, with characters of one width and single spaces, for comparing."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def name_of(text: str) -> str:
+    """A person's name as it is spoken, for comparing: `ada lovelace` for `Lovelace, Ada`."""
+    last, comma, first = folded(text).partition(",")
+    return f"{first.strip()} {last.strip()}" if comma and "," not in first else folded(text)
+
+
+def spellings(name: str) -> set[str]:
+    """The letters of a name as it is spoken, and as Canvas writes it in the name of a file: `lovelaceada`."""
+    *first, last = name_of(name).split() or [""]
+    family, comma, given = folded(name).partition(",")
+    return {_squashed(name_of(name)), _squashed(f"{family}{given}" if comma else "".join([last, *first]))} - {""}
+
+
+def _squashed(text: str) -> str:
+    return "".join(filter(_is_letter, unicodedata.normalize("NFKC", text).casefold()))
+
+
+def _is_letter(one: str) -> bool:
+    """Whether a character is a letter or a digit, or a mark on the letter before it, as a vowel sign."""
+    return one.isalpha() or one.isdecimal() or unicodedata.category(one).startswith("M")
+
+
+def shown(student: Student) -> str:
+    """A student in a sentence."""
+    return f"{student.key} ({student.name})" if student.name and student.name != student.key else student.key
 
 
 # Which student is meant -----------------------------------------------------------------------------------------------
@@ -226,6 +234,9 @@ class ClassList:
         """Add a student, or replace the one with that key."""
         self._students[student.key] = student
 
+    def remove(self, student: Student) -> None:
+        del self._students[student.key]
+
     def add(self, person: Person) -> Student:
         """Add a student with the platform's ids and name."""
         key = new_key(person.name, person.ids, self._taken)
@@ -233,20 +244,34 @@ class ClassList:
         self.put(student)
         return student
 
-    def find(self, person: Person) -> Student | None:
-        """The student whom a platform names; None if the class has no such student. Raises Ambiguous."""
-        proven = [one for one in self if any(_same(one, person, field) for field in PROOF)]
+    def find(self, person: Person, exact: bool = False) -> Student | None:
+        """The student whom a platform names; None if the class has no such student. Raises Ambiguous.
+
+        Args:
+            exact: whether the name of the person's folder is that of another one but for capital letters.
+        """
+        word = person.ids.get("folder") or person.ids.get("github") or ""
+        if same := [one for one in self if word and word in (one.key, *_typed(one))]:
+            return _only(same, person, repr(word))
+        proven = [] if exact else self.proven(person)
+        if not proven and not exact and word:
+            proven = [one for one in self if folded(word) in {folded(one.key), *map(folded, _typed(one))}]
         if proven:
             return _only(proven, person, "ids")
-        free = [one for one in self if set(differing(one, person)) <= {"email"}]  # many have several
-        mail = person.ids.get("email", "").partition("@")[0]
-        for word in filter(None, (*person.spellings, mail)):
-            if spelt := [one for one in free if word.casefold() in _spellings(one, person)]:
-                return _only(spelt, person, f"{word!r}")
-        for name in filter(None, (person.name, *person.spellings)):
-            if named := [one for one in free if name_forms(name) & name_forms(one.name)]:
-                return _only(named, person, f"the name {name!r}")
-        return None
+        name = spellings(person.name)
+        return _only(
+            [one for one in self.namesakes(name) if set(differing(one, person)) <= {"email"}],
+            person,
+            f"the name {person.name!r}",
+        )
+
+    def proven(self, person: Person) -> list[Student]:
+        """The students with an id of the person's."""
+        return [one for one in self if any(_same(one, person, field) for field in UNIQUE)]
+
+    def namesakes(self, name: set[str]) -> list[Student]:
+        """The students with a name of these spellings."""
+        return [one for one in self if name & spellings(one.name)]
 
     def group(self, person: Person, found: Student | None) -> list[Student]:
         """The students of the group after which a platform names a hand-in; none if that is no group's name.
@@ -254,10 +279,9 @@ class ClassList:
         Args:
             found: the student whom the platform names too, as Canvas does; the group is then that student's.
         """
-        words = {
-            _squashed(word) for word in (person.name, *(person.ids.get(one, "") for one in ("github", "folder")))
-        } - {""}
-        named = [one for one in self if "group" in one.ids and _squashed(one.ids["group"]) in words]
+        said = (person.name, person.ids.get("github", ""), person.ids.get("folder", ""))
+        words = {_squashed(word) for word in said} - {""}
+        named = [one for one in self if _squashed(one.ids.get("group", "")) in words]
         groups = {one.ids["group"] for one in named}
         if found is not None:
             groups &= {found.ids.get("group", "")}
@@ -268,61 +292,53 @@ class ClassList:
         groups = {self._students[key].ids.get("group", "") for key in keys}
         return len(groups) == 1 and groups != {""}
 
-    def namesakes(self, person: Person) -> list[str]:
-        """Keys of students with the person's name."""
-        return [one.key for one in self if name_forms(person.name) & name_forms(one.name)]
+
+def _typed(student: Student) -> list[str]:
+    """The ids of a student that a person may have given to a folder."""
+    return [value for kind, value in student.ids.items() if kind in UNIQUE and kind not in OF_PLATFORMS]
 
 
-def _squashed(text: str) -> str:
-    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
-
-
-def _only(found: list[Student], person: Person, by: str) -> Student:
+def _only(found: Sequence[Student], person: Person, by: str) -> Student | None:
     if len(found) > 1:
         who = person.name or next(iter(person.ids.values()), "somebody")
         raise Ambiguous(f"{who} may be {' or '.join(one.key for one in found[:3])}, by {by}")
-    return found[0]
+    return found[0] if found else None
 
 
 def _same(student: Student, person: Person, field: str) -> bool:
     mine, theirs = student.ids.get(field, ""), person.ids.get(field, "")
-    return bool(mine) and mine.casefold() == theirs.casefold()
+    return bool(mine) and folded(mine) == folded(theirs)
 
 
 def differing(student: Student, person: Person) -> list[str]:
-    """The kinds of ids in which a student and a person differ. The user of a cloned repository is a guess, and ignored."""
-    both = (field for field in UNIQUE if field != "github" and field in student.ids and field in person.ids)
-    return [field for field in both if not _same(student, person, field)]
+    """The kinds of ids in which a student and a person differ. One student may have several folders."""
+    both = [one for one in UNIQUE if one not in ("github", "folder") and one in student.ids and one in person.ids]
+    return [one for one in both if not _same(student, person, one)]
 
 
-def _spellings(student: Student, person: Person) -> set[str]:
-    words = {student.key, *(student.ids[field] for field in PROOF if field in student.ids)}
-    if "email" not in person.ids:
-        words.add(student.ids.get("email", "").partition("@")[0])
-    elif "email" in student.ids:
-        words = set()
-    return {word.casefold() for word in words if word}
+def find(students: Sequence[Student], who: str) -> Student:
+    """The student whom `who` names, as a person types it: a key, else a whole name or an id. Raises ClassError."""
+    if found := [one for one in students if one.key == who]:
+        return found[0]
+    wanted, name = folded(who), spellings(who)
+    ids = {one.key: {folded(one.key), *map(folded, one.ids.values())} for one in students}
+    fits = [one for one in students if wanted in ids[one.key] or name & spellings(one.name)]
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        raise ClassError(f"{who!r} may be {_listed(fits)}: name one by its key")
+    alike = [one for one in students if wanted and (wanted in folded(one.name) or wanted in folded(one.key))]
+    hint = f"there is {_listed(alike)}" if alike else f"the class has {counted(len(students), 'student')}"
+    raise ClassError(f"no student has the key, name, email or id {who!r}; {hint}")
 
 
-def _words(name: str) -> list[str]:
-    """The words of a name, in the order in which it is spoken, without signs."""
-    family, comma, first = name.partition(",")
-    plain = unicodedata.normalize("NFKC", f"{first} {family}" if comma else name).casefold()
-    return ["".join(one for one in word if one.isalnum() or _is_vowel_sign(one)) for word in plain.split()]
+def find_all(students: Sequence[Student], who: Iterable[str]) -> list[Student]:
+    """The students that these words name, each once. Raises ClassError."""
+    return list({one.key: one for one in (find(students, each) for each in who)}.values())
 
 
-def is_mark(one: str) -> bool:
-    """Whether a character is a mark on the letter before it, as a vowel sign or an accent."""
-    return unicodedata.category(one).startswith("M")
-
-
-def _is_vowel_sign(one: str) -> bool:
-    """Whether a mark is a letter of its own, as in कमला, and no accent of the letter before."""
-    return is_mark(one) and unicodedata.combining(one) == 0
-
-
-@functools.lru_cache(maxsize=10_000)
-def name_forms(name: str) -> frozenset[str]:
-    """A name's letters in each order of first and family names: Canvas writes lovelaceada."""
-    words = [word for word in _words(name) if word]
-    return frozenset("".join(words[number:] + words[:number]) for number in range(len(words)))
+def _listed(students: Sequence[Student]) -> str:
+    words = [shown(one) for one in students[:MAX_CANDIDATES]]
+    if len(students) > MAX_CANDIDATES:
+        words.append(f"{len(students) - MAX_CANDIDATES} more")
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

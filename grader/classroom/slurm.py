@@ -10,35 +10,45 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from grader.classroom.folder import ClassError, RunFolder, write_whole
+from grader.classroom.model import ClassRun
 from grader.classroom.task import read_tasks
 from grader.sandbox.base import InfraError
 
-FOLDER, TASKS, SCRIPT = "slurm", "tasks.txt", "job.sh"
-BATCH = re.compile(r"batch\.([1-9][0-9]*)")
+TASKS, SCRIPT = "tasks.txt", "job.sh"
 MOST_TASKS = 1000  # of an array, as Slurm's MaxArraySize allows if nobody has changed it
 LIMIT_S = 60.0  # of sbatch and squeue
 Ask = Callable[[Sequence[str]], str]
+JOB = """\
+#!/bin/sh
+# Made by `grader class submit`: an array task grades the hand-ins of its line in tasks.txt.
+set -eu
+number=${{SLURM_ARRAY_TASK_ID:-}}
+if [ -z "$number" ]; then  # a Kubernetes Indexed Job counts from 0
+    : "${{JOB_COMPLETION_INDEX:?neither this nor SLURM_ARRAY_TASK_ID says which line of tasks.txt}}"
+    number=$((JOB_COMPLETION_INDEX + 1))
+fi
+set --
+for handin in $(sed -n "${{number}}p" {tasks}); do
+    set -- "$@" --only "$handin"
+done
+[ $# -gt 0 ] || {{ echo "no line $number in tasks.txt" >&2; exit 2; }}
+# One grading for each: a hand-in that the machine spoils goes to another node, by the next `submit`.
+exec {python} -m grader class run {run} --limit $(($# / 2)) "$@"
+"""
 
 
-@dataclass(frozen=True)
-class Submitted:
-    """The result of `submit`.
-
-    Attributes:
-        batch: the folder with the job's script; None if no hand-in was left.
-        job: Slurm's number of the job; empty if no job was submitted.
-        handins: number of hand-ins in the batch.
-        waiting: number of other hand-ins that are in the queue already.
+class Submitted(NamedTuple):
+    """The batch's folder, None if no hand-in was left; Slurm's number of the job, "" if none was submitted; how many
+    hand-ins the batch has; and how many others are in the queue already.
     """
 
     batch: Path | None
@@ -50,9 +60,8 @@ class Submitted:
 def ask(command: Sequence[str]) -> str:
     """The output of one of Slurm's programs. Raises ClassError: it is not here; InfraError: it failed."""
     if shutil.which(command[0]) is None:
-        raise ClassError(
-            f"there is no {command[0]} on this machine; submit where Slurm is, or use `grader class run` on a machine with GPUs"
-        )
+        words = "submit where Slurm is, or use `grader class run` on a machine with GPUs"
+        raise ClassError(f"there is no {command[0]} on this machine; {words}")
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -92,79 +101,43 @@ def submit(
         return Submitted(None, "", 0, waiting)
     size = max(each, -(-len(new) // MOST_TASKS))
     lines = [new[at : at + size] for at in range(0, len(new), size)]
-    batch = _new_batch(folder)
+    number = 1 + max((int(one.suffix[1:]) for one in _batches(folder)), default=0)
+    batch = folder.path / "slurm" / f"batch.{number}"
+    batch.mkdir(parents=True)  # of two `submit` at the same time one fails here
     write_whole(batch / TASKS, "".join(" ".join(line) + "\n" for line in lines))
-    write_whole(batch / SCRIPT, script(folder, batch))
+    words = {"tasks": batch.resolve() / TASKS, "python": sys.executable, "run": folder.path.resolve()}
+    write_whole(batch / SCRIPT, JOB.format(**{name: shlex.quote(str(word)) for name, word in words.items()}))
     if only_write:
         return Submitted(batch, "", len(new), waiting)
     limit = f"%{at_once}" if at_once else ""
     command = ["sbatch", "--parsable", f"--job-name={_name(folder, batch)}", f"--array=1-{len(lines)}{limit}"]
-    command += ["--gres=gpu:1", "--requeue", f"--output={batch / 'task-%a.txt'}", "--open-mode=append"]
+    command += ["--gres=gpu:1"] if needs_gpu(folder.run()) else []
+    command += ["--requeue", f"--output={batch / 'task-%a.txt'}", "--open-mode=append"]
     job = ask([*command, *options, str(batch / SCRIPT)]).strip().split(";")[0]  # "number;cluster" of a federation
     return Submitted(batch, job, len(new), waiting)
 
 
-def script(folder: RunFolder, batch: Path) -> str:
-    """The script of a batch's array tasks. JOB_COMPLETION_INDEX, which counts from 0, is that of a Kubernetes Indexed Job."""
-    run, tasks = folder.path.resolve(), batch.resolve() / TASKS
-    return f"""\
-#!/bin/sh
-# Made by `grader class submit`: an array task grades the hand-ins of its line in {TASKS}.
-set -eu
-number=${{SLURM_ARRAY_TASK_ID:-}}
-if [ -z "$number" ]; then
-    : "${{JOB_COMPLETION_INDEX:?neither this nor SLURM_ARRAY_TASK_ID says which line of tasks.txt}}"
-    number=$((JOB_COMPLETION_INDEX + 1))
-fi
-set --
-for handin in $(sed -n "${{number}}p" {shlex.quote(str(tasks))}); do
-    set -- "$@" --only "$handin"
-done
-[ $# -gt 0 ] || {{ echo "no line $number in {TASKS}" >&2; exit 2; }}
-# One grading for each: a hand-in that the machine spoils goes to another node, by the next `submit`.
-exec {shlex.quote(sys.executable)} -m grader class run {shlex.quote(str(run))} --limit $(($# / 2)) "$@"
-"""
+def needs_gpu(run: ClassRun) -> bool:
+    """Whether the gradings of a class need a GPU: speed does, and what has begun on a GPU or was told to be on one."""
+    return run.device == "cuda" or (run.device == "auto" and (run.speed or bool(run.gpu)))
 
 
 def in_queue(folder: RunFolder, ask: Ask = ask) -> set[str]:
     """The hand-ins of this class that wait in Slurm's queue, or are graded by it now. Raises ClassError, InfraError."""
-    names = {_name(folder, one): one for one in _batches(folder).values()}
+    names = {_name(folder, one): one for one in _batches(folder) if (one / TASKS).exists()}
     found: set[str] = set()
     for line in ask(["squeue", "--noheader", "--array", "--format=%K %j"]).splitlines() if names else ():
         number, _, name = line.strip().partition(" ")
-        if (batch := names.get(name)) is not None and number.isdigit():
-            lines = _lines(batch)
-            found.update(lines[int(number) - 1].split() if 0 < int(number) <= len(lines) else ())
+        if name in names and number.isdigit():
+            lines = (names[name] / TASKS).read_text(encoding="utf-8").splitlines()
+            found.update(*(one.split() for one in lines[int(number) - 1 : int(number)]))
     return found
-
-
-def _lines(batch: Path) -> list[str]:
-    try:
-        return (batch / TASKS).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
 
 
 def _name(folder: RunFolder, batch: Path) -> str:
     """The name of a batch's job: no other class and no other batch has it."""
-    owner = hashlib.sha256(os.fsencode(folder.path.resolve())).hexdigest()[:12]
-    return f"grader-{owner}-{batch.name}"
+    return f"grader-{hashlib.sha256(os.fsencode(folder.path.resolve())).hexdigest()[:12]}-{batch.name}"
 
 
-def _batches(folder: RunFolder) -> dict[int, Path]:
-    place = folder.path / FOLDER
-    paths = place.iterdir() if place.is_dir() else ()
-    return {int(named[1]): path for path in paths if (named := BATCH.fullmatch(path.name))}
-
-
-def _new_batch(folder: RunFolder) -> Path:
-    """A new folder for a batch; two `submit` at the same time get two."""
-    number = 1 + max(_batches(folder), default=0)
-    while True:
-        path = folder.path / FOLDER / f"batch.{number}"
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            number += 1
-        else:
-            return path
+def _batches(folder: RunFolder) -> list[Path]:
+    return [one for one in (folder.path / "slurm").glob("batch.*") if one.suffix[1:].isdecimal()]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from grader.classroom.folder import ClassError, RunFolder
 from grader.classroom.model import Attempt, Student
-from grader.classroom.people import find, shown
+from grader.classroom.roster import find, shown
 from grader.report.style import first_of
 
 MAX_FAULTS = 3  # spoilt attempts, for each attempt that is wanted

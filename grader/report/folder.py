@@ -37,12 +37,14 @@ class Named:
     """A name in the index with the path of its report; without a report, `fault` says why.
 
     override: a person's decision on the points.
+    note: of a row without a report and without an override.
     """
 
     name: str
     path: Path | None
     fault: str = ""
     override: Override | None = None
+    note: str = "open: no report"
 
 
 def show_named(
@@ -63,7 +65,7 @@ def show_named(
     found = []
     for one in named:
         if one.path is None:
-            row = _unread(one.name, one.fault, "no report" if one.override else "open: no report")
+            row = _unread(one.name, one.fault, "no report" if one.override else one.note)
         elif (first := by_path.get(one.path)) is not None:
             row = replace(first, name=one.name, groups={}, causes={}, faults=(), failing={})
         else:

@@ -214,7 +214,8 @@ def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
 def _told_of_points(decided: Sequence[Points], top: float, undecided: int) -> str:
     told = [f"Of {top:g} points at most."]
     if whole := [one.earned for one in decided if not one.is_open]:
-        told.append(f"The median of the {len(whole)} graded in full is {statistics.median(whole):g}.")
+        median = f"The median of the {len(whole)} graded in full is {statistics.median(whole):g}."
+        told.append(median if len(whole) > 1 else f"The one graded in full has {whole[0]:g}.")
     if some := len(decided) - len(whole):
         told.append(f"{some} have open points, which nobody lost: they have at least what is shown.")
     if undecided:

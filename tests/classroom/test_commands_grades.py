@@ -27,7 +27,7 @@ def made(tmp_path: Path) -> MadeClass:
 
 def test_a_complaint_from_its_first_look_to_the_new_grade(made: MadeClass) -> None:
     run = made.folder.path
-    looked = typed("show", run, "first0")
+    looked = typed("show", run, "First0 Last0")
     assert looked.exit_code == 0, looked.output
     assert "grade: 98 of 100 points by attempt 1" in looked.output
     asked = typed("regrade", run, "s0", "lazy", "--reason", "complaint", "--by", "ta")
@@ -72,7 +72,7 @@ def test_the_whole_class_is_graded_again(made: MadeClass) -> None:
     ("words", "told"),
     [
         (("show", "RUN", "nobody"), "no student has the key, name, email or id 'nobody'"),
-        (("show", "RUN", "First"), "'First' may be s0 (First0 Last0) or s1 (First1 Last1)"),
+        (("show", "RUN", "First"), "email or id 'First'; there is s0 (First0 Last0) or s1 (First1 Last1)"),
         (("show", "elsewhere", "s0"), "there is no such folder; `grader class new` makes the folder"),
         (("decide", "RUN", "s0", "--reason", "x"), "one of --points, --counts and --withdraw is wanted"),
         (("decide", "RUN", "s0", "--points", "1", "--withdraw", "--reason", "x"), "one of --points, --counts and"),

@@ -20,11 +20,13 @@ from grader.classroom.folder import ClassError
 from grader.classroom.grades import Grades
 from grader.classroom.gradescope import Names, export, results
 from grader.classroom.model import Student
+from grader.report.model import PartResult
 from tests.conftest import ROOT
-from tests.support.classes import WANTED, MadeClass, ending, sample, softmax
+from tests.support.classes import WANTED, MadeClass, ending, sample, softmax, with_part
 
 GPU = sample("gpu")
 WORSE = ending(GPU, "softmax", "lengths", "1x1", "failed", "y[0, 3] is 2, and 1 is right\x1b[31m")
+CAUSE = "consistent with a maximum that is not subtracted"
 NAMES = Names(WANTED, ())
 VISIBILITY = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
 FORMAT = {"enum": ["text", "html", "simple_format", "md", "ansi"]}
@@ -138,10 +140,9 @@ def test_results_are_as_gradescope_publishes_it(made: MadeClass) -> None:
     told = json.loads(found.read_text())
     Draft202012Validator(PUBLISHED).validate(told)
     assert told["score"] == 99
-    assert "\x1b" not in found.read_text()
-    assert (
-        told["output"]
-        == "99 points by a decision of the staff: the case\N{REPLACEMENT CHARACTER} is wrong\n98 of 100 points (attempt 1)"
+    assert "is wrong" not in told["output"]
+    assert told["output"] == "99 points by a decision of the staff\n98 of 100 points (attempt 1)", (
+        "the reason is the staff's"
     )
     wrong = [one for one in told["tests"] if one["status"] == "failed"]
     assert [(one["name"], one["score"], one["max_score"]) for one in wrong] == [
@@ -150,6 +151,23 @@ def test_results_are_as_gradescope_publishes_it(made: MadeClass) -> None:
     assert wrong[0]["output"].startswith("1x1: y[0, 3] is 2, and 1 is right")
     assert sum(one["score"] for one in told["tests"]) == pytest.approx(98)
     assert sum(one["max_score"] for one in told["tests"]) == pytest.approx(100)
+
+
+def test_a_wrong_case_has_its_cause(made: MadeClass) -> None:
+    def with_cause(part: PartResult) -> PartResult:
+        groups = [
+            group.model_copy(
+                update={"cases": tuple(one.model_copy(update={"diagnosis": (CAUSE,)}) for one in group.cases)}
+            )
+            for group in part.groups
+        ]
+        return part.model_copy(update={"groups": tuple(groups)})
+
+    made.attempt(made.student("ada", files=softmax(1)), with_part(WORSE, "softmax", with_cause))
+    (grade,) = Grades(made.folder)
+    outputs = {one["status"]: one["output"] for one in results(grade)["tests"] if "Row softmax" in one["name"]}
+    assert outputs["failed"].endswith(f"\n  {CAUSE}")
+    assert CAUSE not in outputs["passed"]
 
 
 def test_correctness_alone_has_no_speed(made: MadeClass) -> None:

@@ -194,6 +194,24 @@ def test_archives_with_one_path_have_folders(kept: Keep, folder: Path) -> None:
     assert kept({"softmax.py": SOFTMAX, "lab.zip": zipped({"softmax.py": SOFTMAX})}).notes == ()
 
 
+@pytest.mark.parametrize(
+    ("files", "counts"),
+    [
+        ({"lab.zip": {"again.zip": b"PK", "README.md": b"words"}}, False),
+        ({"lab.7z": b"7z", "README.md": b"words"}, False),
+        ({"lab.zip": b"broken", "helper.py": b"1"}, False),
+        ({"lab.zip": {"again.zip": b"PK", "softmax.py": SOFTMAX}}, True),
+        ({"README.md": b"words"}, True),
+    ],
+)
+def test_what_an_archive_may_hide_is_told_and_is_no_0(
+    kept: Keep, files: dict[str, bytes | dict[str, bytes]], counts: bool
+) -> None:
+    found = kept({name: zipped(content) if isinstance(content, dict) else content for name, content in files.items()})
+    assert bool(found.handin) == counts
+    assert any(handins.UNOPENED in note for note in found.notes) != counts
+
+
 def test_an_archive_in_an_archive_is_not_entered(kept: Keep) -> None:
     inner = zipped({"softmax.py": SOFTMAX})
     assert kept({"lab.zip": zipped({"again.zip": inner})}) == Kept(

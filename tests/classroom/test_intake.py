@@ -33,11 +33,12 @@ class Class:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.run = RunFolder(folder / "run")
+        self.wanted: tuple[str, ...] = ("softmax.py",)
 
     def order(self, files: dict[str, bytes | None], platform: str = "") -> Order:
         path = self.folder / "export.zip"
         path.write_bytes(zipped(files))
-        return Order(path, platform, ("softmax.py",), ("gelu.cu",))
+        return Order(path, platform, self.wanted, ("gelu.cu",))
 
     def new(self, files: dict[str, bytes | None], names: Sequence[str] = ()) -> list[str]:
         roster = self.folder / "roster.csv"
@@ -96,7 +97,7 @@ def test_a_group_has_one_hand_in(made: Class) -> None:
 
 
 GROUPS = {
-    "Team_2": ("E F", "G H"),
+    "Team 2": ("E F", "G H"),
     "Project Group 1": (ADA, BEN),
     "Project Group 11": (EVE, "Zoe Zz"),
     "": ("Lone Wolf",),
@@ -122,7 +123,7 @@ def test_the_hand_in_of_a_group_of_canvas_is_each_students(made: Class, roster: 
             Handed("Project Group 11", {"softmax.py": b"2"}, number=1005, late=True),
             Handed("Lone Wolf", {"softmax.py": b"3"}, number=1007),
             Handed("3", {"softmax.py": b"4"}, number=1009),
-            Handed("Team_2", {"softmax.py": b"5", "lib.py": b""}, number=1001),
+            Handed("Team 2", {"softmax.py": b"5", "lib.py": b""}, number=1001),
         ]
     )
     told = of_groups(made, files, roster)
@@ -140,7 +141,7 @@ def test_the_hand_in_of_a_group_of_canvas_is_each_students(made: Class, roster: 
     }
     assert made.student("alovelace").ids["group"] == "Project Group 1"
     assert made.student("alovelace").ids["canvas"] == "1003"
-    assert "handed in by groups, for each of their students: Project Group 1, Project Group 11, 3, Team_2" in told
+    assert "handed in by groups, for each of their students: Project Group 1, Project Group 11, 3, Team 2" in told
     assert not any("same files" in line or "not in the roster" in line for line in told)
     again = made.add(exports.canvas_of_groups([Handed("Project Group 1", {"softmax.py": b"9"}, number=1003)]))
     assert again[1:3] == [
@@ -171,10 +172,10 @@ def test_a_roster_with_groups_gives_nobody_the_hand_in_of_one_student(made: Clas
 
 @pytest.mark.parametrize("make", [exports.folders, exports.clones, exports.canvas_of_groups])
 def test_a_group_by_its_name_alone(made: Class, make: Callable[[Sequence[Handed]], dict[str, bytes | None]]) -> None:
-    roster = f"name,email,group\n{ADA},ada@uni.edu,J. Team\n{BEN},ben@uni.edu,J. Team\n{EVE},eve@uni.edu,jteam-2\n"
-    told = of_groups(made, make([one_of("J Team", 7), one_of(EVE, 8, b"2")]), roster.replace("eve@", "eturing@"))
-    assert made.copy("ada@uni.edu") == made.copy("ben@uni.edu") == {"softmax.py": b"1"}
-    assert made.copy("eturing@uni.edu") == {"softmax.py": b"2"}
+    roster = f"name,login,group\n{ADA},ada,J. Team\n{BEN},ben,J. Team\n{EVE},eturing,jteam-2\n"
+    told = of_groups(made, make([one_of("J Team", 7), one_of(EVE, 8, b"2")]), roster)
+    assert made.copy("ada") == made.copy("ben") == {"softmax.py": b"1"}
+    assert made.copy("eturing") == {"softmax.py": b"2"}
     assert "handed in by groups, for each of their students: J. Team" in told
 
 
@@ -272,9 +273,89 @@ def test_students_are_not_mixed_up_by_a_name_that_two_have(made: Class) -> None:
     new_class(made.run.path, FACTS, made.order(exports.moodle([of(ADA)])), roster)
     assert [one.handin != "" for one in made.run.students().students] == [False, False, True]
     assert (
-        "Ada Lovelace may be Ada-Lovelace or Ada-Lovelace-2, by the name 'Ada Lovelace': nobody was chosen"
-        in made.student("Ada-Lovelace-3").notes
+        "Ada Lovelace may be Ada-Lovelace or Ada-Lovelace-2, by the name 'Ada Lovelace': nobody was chosen; "
+        "a roster with 657001 in the column `moodle id` says whose it is" in made.student("Ada-Lovelace-3").notes
     )
+
+
+NAMESAKES = f"name,email,sid\n{ADA},one@x.edu,1\n{ADA},two@x.edu,2\n{BEN},ben@x.edu,3\n"
+MAY_BE = "Ada Lovelace may be one@x.edu or two@x.edu, "
+
+
+@pytest.mark.parametrize(
+    ("handed", "roster", "note"),
+    [
+        ([(ADA, 51), (ADA, 52)], NAMESAKES, MAY_BE + "and several hand-ins have this name: nobody was chosen"),
+        ([(ADA, 51), (ADA, 52), (BEN, 53)], NAMESAKES, MAY_BE + "and several hand-ins have this name: nobody was chosen"),
+        ([(ADA, 51), (BEN, 53)], NAMESAKES, MAY_BE + "by the name 'Ada Lovelace': nobody was chosen"),
+        ([(ADA, 51), (ADA, 52)], f"name,email\n{ADA},one@x.edu\n", "Ada Lovelace may be one@x.edu, and several hand-ins have this name"),
+        ([("Participant", 51), ("Participant", 52)], NAMESAKES, ""),
+    ],
+)  # fmt: skip
+def test_of_two_with_one_name_nobody_is_chosen_and_a_line_of_the_roster_says_who(
+    made: Class, handed: list[tuple[str, int]], roster: str, note: str
+) -> None:
+    files = exports.moodle([Handed(name, {"softmax.py": b"%d" % number}, number) for name, number in handed])
+    of_groups(made, files, roster)
+    students = made.run.students().students
+    strangers = [one for one in students if "email" not in one.ids]
+    doubtful = [number for name, number in handed if name != BEN]
+    assert [one.ids["moodle"] for one in strangers] == [str(one) for one in doubtful]
+    for one in strangers:
+        assert not note or any(words.startswith(note) for words in one.notes)
+        assert not note or one.notes[-1].endswith(
+            f"a roster with {one.ids['moodle']} in the column `moodle id` says whose it is"
+        )
+    lines = roster.splitlines()
+    later = "\n".join(
+        [lines[0] + ",moodle id", *(f"{line},{number}" for line, number in zip(lines[1:], (51, 52, 53), strict=False))]
+    )
+    told = made.add(None, later + "\n")
+    assert (made.copy("one@x.edu"), made.student("one@x.edu").notes) == ({"softmax.py": b"51"}, ())
+    assert len(made.run.students().students) == max(len(lines) - 1, len(doubtful))
+    assert any(line.endswith("is one@x.edu by the roster") for line in told)
+
+
+def test_folders_that_differ_in_case_alone_are_two_students_unless_the_roster_has_one_of_them(made: Class) -> None:
+    files = exports.folders([Handed("ada", {"softmax.py": b"1"})]) | {"X/softmax.py": b"2", "x/softmax.py": b"3"}
+    told = of_groups(made, files, "name,login\nXia Wu,x\n")
+    assert made.copy("x") == {"softmax.py": b"3"}
+    assert made.copy("X-2") == {"softmax.py": b"2"}
+    words = (
+        "another folder has this name but for capital letters; a roster with X in the column `folder` says whose it is"
+    )
+    assert f"X-2: X: {words}" in told
+    made.run.path.rename(made.folder / "other")
+    of_groups(made, {"X/softmax.py": b"2", "y/softmax.py": b"3"}, "name,login\nXia Wu,x\n")
+    assert made.copy("x") == {"softmax.py": b"2"}, "one folder alone is the student's, whatever its letters"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        ({"softmax.py": b"1", "gelu.cu": b"1"}, {"gelu.cu": b"2"}, "softmax.py"),
+        ({"lab/softmax.py": b"1", "gelu.cu": b"1"}, {"notes.md": b"2"}, "softmax.py and no gelu.cu"),
+        ({"softmax.py": b"1", "lib.py": b"1"}, {"softmax.py": b"2"}, ""),
+        ({"softmax.py": b"1"}, {"softmax.py": b"2", "gelu.cu": b"1"}, ""),
+    ],
+)
+@pytest.mark.parametrize("at_once", [False, True], ids=["two exports", "one export"])
+def test_a_later_hand_in_with_fewer_files_is_told(
+    made: Class, before: dict[str, bytes], after: dict[str, bytes], lost: str, at_once: bool
+) -> None:
+    made.wanted = ("softmax.py", "gelu.cu")
+    first, later = Handed(ADA, before, 11), Handed(ADA, after, 12)
+    if at_once:
+        told = made.new(exports.gradescope([first, later]), [ADA])
+    else:
+        made.new(exports.gradescope([first]), [ADA])
+        told = made.add(exports.gradescope([later]))
+    notes = [one for one in made.student("alovelace").notes if one.startswith("has no ")]
+    assert [one.partition(", which")[0] for one in notes] == [f"has no {lost}"] * bool(lost)
+    assert any(
+        line.startswith("handed in again without files that the hand-in before had: alovelace (") for line in told
+    ) == bool(lost)
+    assert not lost or f"alovelace: {notes[0]}" in told
 
 
 def test_hundreds_of_notes_are_cut_and_those_without_a_hand_in_come_first(made: Class) -> None:

@@ -68,6 +68,12 @@ def test_open_points_are_never_zeros() -> None:
     assert bars == ["bar", "bar so-far", "bar"]
 
 
+def test_of_one_there_is_no_median() -> None:
+    plot = points_plot([make("a", "passed", points=(48, 100, 100))])
+    assert plot is not None
+    assert "The one graded in full has 48." in plot.description
+
+
 def test_bars_are_as_high_as_their_counts() -> None:
     plot = points_plot([make(str(at), "passed", points=(at % 3, 2, 2)) for at in range(30)])
     assert plot is not None
