@@ -17,8 +17,8 @@ import grader
 from grader.assignment import load_course, stub_names
 from grader.classroom import changes, decisions, leaderboard
 from grader.classroom.differences import course_of
-from grader.classroom.export import Format, Wanted, export
 from grader.classroom.folder import ClassError, RunFolder
+from grader.classroom.gradebook import Format, Wanted, export
 from grader.classroom.grades import Basis, Grades
 from grader.classroom.grading import why_not_here
 from grader.classroom.intake import Order, add_to_class, new_class

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from grader.classroom.export import Format, Wanted, export
 from grader.classroom.folder import ClassError
+from grader.classroom.gradebook import Format, Wanted, export
 from grader.sandbox.base import InfraError
 from tests.conftest import ROOT
 from tests.support.classes import MadeClass, class_of, sample, softmax, summed

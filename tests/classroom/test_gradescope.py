@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from grader.classroom.export import file_names
 from grader.classroom.folder import ClassError
+from grader.classroom.gradebook import file_names
 from grader.classroom.grades import Grades
 from grader.classroom.gradescope import Names, export, results
 from grader.classroom.model import Student
