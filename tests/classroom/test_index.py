@@ -36,6 +36,7 @@ def made(tmp_path: Path) -> MadeClass:
 
 def test_the_index_has_names_and_counts_each_hand_in_once(made: MadeClass) -> None:
     made.student("eli", handin=made.students[0].handin, name="Eli")
+    made.student("idle")
     shown = CliRunner().invoke(app, ["show", str(made.folder.path)])
     assert shown.exit_code == 0, shown.output
     assert shown.output.replace("\n", "") == f"index of 2 submissions: {made.folder.path / 'index.html'}"
@@ -49,8 +50,8 @@ def test_the_index_has_names_and_counts_each_hand_in_once(made: MadeClass) -> No
     assert "ada (Ada L), eli (Eli)" in page
     assert "bob (Bob &lt;b&gt;)" in page
     assert "machine fault: no GPU here" in page
-    assert "2 more do not count" in page
-    assert rows_of(page)["lazy"] == ["nothing was handed in"]
+    assert "3 more do not count" in page
+    assert rows_of(page)["lazy"] == rows_of(page)["idle"] == ["nothing was handed in"]
     assert (made.folder.path / folder / "attempt.1" / "report.html").is_file()
 
 
