@@ -338,7 +338,9 @@ FAULTY = {
 def test_a_fault_of_the_grader_is_never_a_zero_and_costs_the_others_nothing(
     course: Course, start_run: StartRun, tmp_path: Path
 ) -> None:
-    answers = {"task": "x * 2", "wrong_reference": "x * 2.00002"} | {name: answer for name, (_, answer, _) in FAULTY.items()}
+    answers = {"task": "x * 2", "wrong_reference": "x * 2.00002"} | {
+        name: answer for name, (_, answer, _) in FAULTY.items()
+    }
     for name, answer in answers.items():
         course.add(name, problem=FAULTY[name][0] if name in FAULTY else PROBLEM)
         own = f"def double(x):\n    return {answer} + 0\n"
