@@ -110,7 +110,7 @@ FRAMES: list[Frame] = [
     Collect((2, 0, 1)),
     Tidy(),
     Release(),
-    Fork("/scratch/1", (("HOME", "/scratch/1"),), ("sympy",)),
+    Fork("/scratch/1", (("HOME", "/scratch/1"),), ("sympy",), ("/scratch/1",)),
     Reap(7),
     Reply(),
     Reply(pid=7, status=-9),

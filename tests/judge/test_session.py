@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from grader.judge import plugin, session
+from grader.judge import session
 from grader.judge.cases import SpeedSizes
-from grader.judge.plugin import SpeedTests
+from grader.judge.plugin import SpeedTests, run_pytest
 from tests.conftest import ROOT
 
 
@@ -29,25 +29,30 @@ def test_a_grading_without_races_can_be_interrupted() -> None:
 
 def test_an_interrupted_race_shows_nobodys_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument may hold the whole course, whose words take minutes to make: a judge that is asked to end has seconds."""
-    test = "def interrupted(one):\n    raise KeyboardInterrupt\n\ndef test_one(track):\n    interrupted(track)\n"
+    test = "def interrupted(one):\n    raise KeyboardInterrupt\n\ndef test_one(track, speed_case):\n    interrupted(track)\n"
     (tmp_path / "test_one.py").write_text(test)
     shown: list[str] = []
+    sizes = SimpleNamespace(declared=SimpleNamespace(id="large"), place=SimpleNamespace(started=None))
 
     class Argument:
-        run: Any = SimpleNamespace(speed_cases=[], emit=lambda _: None)
+        run: Any = SimpleNamespace(
+            speed_cases=[sizes], emit=lambda _: None, gauge=SimpleNamespace(look_again=lambda: None)
+        )
+        crew: Any = SimpleNamespace(settle=lambda: None)
+
+        def fitting(self, *_: object) -> str:
+            return "fits"
 
         def __repr__(self) -> str:
             shown.append("an argument")
             return "an argument"
 
     argument: Any = Argument()
-    monkeypatch.setattr(SpeedTests, "pytest_generate_tests", lambda *_: None)
-    monkeypatch.setattr(plugin, "_sizes", lambda _: SimpleNamespace(place=SimpleNamespace(started=None)))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
         monkeypatch.delenv(name, raising=False)
     tests = SpeedTests(argument, argument, argument, argument)
-    assert plugin.run_pytest([tmp_path / "test_one.py"], tests) == pytest.ExitCode.INTERRUPTED
+    assert run_pytest([tmp_path / "test_one.py"], tests) == pytest.ExitCode.INTERRUPTED
     assert shown == []
 
 
