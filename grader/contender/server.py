@@ -147,8 +147,8 @@ class ForkServer:
     ) -> None:
         self.jail, self.trusted = jail, trusted
         self.folder, self.surroundings = folder, dict(surroundings)
-        # Landlock is not for the course's own code, and has not been tried with a GPU's driver
-        self._confines = not trusted and kind != "cuda"
+        # Landlock belongs to a jail, and has not been tried with a GPU's driver
+        self._confines = jail.name != "none" and kind != "cuda"
         self.was_ended = False  # by the judge, with workers that may have been innocent
         self.cut_off_several = False  # whether it ended by itself while it had more than one worker
         writable = [folder] if caches is None else [folder, caches]
