@@ -25,17 +25,17 @@ METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 64 << 20
 # By platform: the path of a file, and what a person looks for. A path begins with the name of the export or of the folder
 # around the hand-ins. `owner` is the platform's id of a student, `name` a name, `number` grows with time.
-GRADESCOPE = re.compile(r"[^/]+/(?P<owner>[^/]+)/(?P<file>.*)", re.DOTALL)
+GRADESCOPE = re.compile(r"\A[^/]+/(?P<owner>[^/]+)/(?P<file>.*)", re.DOTALL)
 MOODLE = re.compile(
-    r"[^/]+/(?P<name>[^/]*)_(?P<owner>\d+)_assignsubmission_(?:file|onlinetext)_?/?(?P<file>.*)", re.DOTALL
+    r"\A[^/]+/(?P<name>[^/]*)_(?P<owner>\d+)_assignsubmission_(?:file|onlinetext)_?/?(?P<file>.*)", re.DOTALL
 )
 CANVAS = re.compile(
-    r"[^/]+/(?:(?!(?:LATE_)?anon_)(?P<name>[^/]*?)_)?(?P<late>LATE_)?(?P<owner>\d+|anon_[A-Za-z0-9]+)_(?:(?P<number>\d+)_(?P<file>[^/]+)|(?P<text>(?:text|link)\.html))",
+    r"\A[^/]+/(?:(?!(?:LATE_)?anon_)(?P<name>[^/]*?)_)?(?P<late>LATE_)?(?P<owner>\d+|anon_[A-Za-z0-9]+)_(?:(?P<number>\d+)_(?P<file>[^/]+)|(?P<text>(?:text|link)\.html))",
     re.DOTALL,
 )
-GITHUB = re.compile(r"(?:(?P<lab>[^/]+)-submissions/(?P=lab)-|[^/]+/)(?P<owner>[^/]+)/(?P<file>.*)", re.DOTALL)
+GITHUB = re.compile(r"\A(?:(?P<lab>[^/]+)-submissions/(?P=lab)-|[^/]+/)(?P<owner>[^/]+)/(?P<file>.*)", re.DOTALL)
 FOLDERS = re.compile(
-    r"[^/]+/(?:(?P<owner>[^/]+)/(?P<file>.*)|(?P<archive>[^/]+?)(?:\.tar)?\.(?i:7z|bz2|gz|rar|tar|tgz|xz|zip))",
+    r"\A[^/]+/(?:(?P<owner>[^/]+)/(?P<file>.*)|(?P<archive>[^/]+?)(?:\.tar)?\.(?i:7z|bz2|gz|rar|tar|tgz|xz|zip))",
     re.DOTALL,
 )
 PLATFORMS = {
@@ -47,7 +47,7 @@ PLATFORMS = {
 }
 ID_OF = {"moodle": "moodle", "canvas": "canvas", "github": "github", "folders": "folder"}  # kinds of `Student.ids`
 NUMBERED = re.compile(
-    r"(?P<stem>.+?)(?:-[1-9][0-9]?|-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})+(?P<suffixes>(?:\.\w+)+)"
+    r"\A(?P<stem>.{1,255}?)(?:-[1-9][0-9]?|-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})+(?P<suffixes>(?:\.\w+)+)"
 )
 
 

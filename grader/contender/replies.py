@@ -76,8 +76,8 @@ def build_fault(output: str, raised_by: RaisedBy = "toolchain") -> ContenderFaul
     lines = output.strip("\n").splitlines()
     errors = [index for index, line in enumerate(lines) if re.search(r"\berror\b|#error", line, re.IGNORECASE)]
     for stub in (lines[index] for index in errors if "is not implemented yet" in lines[index]):
-        file = re.match(r"(?:.*/)?([^/:(]+)[:(]\d", stub)
-        name = file[1] if file else "the file"
+        named = re.match(r"(?:.*/)?([^/:(]+)[:(]\d", stub)
+        name = named[1] if named else "the file"
         return ContenderFault("not_implemented", f"{name} still has the starter's #error line: nothing was built")
     first = errors[0] if errors else -1
     message = lines[first] if errors else "the build failed"
