@@ -169,20 +169,26 @@ def freeze(process: Process) -> bool:
 def freeze_tree(process: Process) -> bool:
     """Freeze all processes that a worker started, in whatever group. Returns whether all stand still."""
     deadline = time.monotonic() + FREEZE_LIMIT_S
+    known: set[int] = (
+        set()
+    )  # the dead whose groups have been stopped; a worker that stands still collects none of its own
     # A process that has not stopped yet may start more, and on a busy machine stopping takes time.
     while time.monotonic() < deadline:
         found = _belonging_to(process.pid)
         _members[process.pid] = [one.pid for one in found if one.group == process.pid]
         # A dead process shows its group too: it may have left a child there, unseen.
-        dead = [one.pid for one in found if one.root == one.pid and one.root not in started and one.state == "Z"]
+        dead = [one for one in found if one.state == "Z" and one.pid not in known]
         if not dead and all(one.state in STANDING for one in found):
             return True
         for group in {one.group for one in found} - {os.getpgrp()}:
             _stopped.setdefault(process.pid, set()).add(group)
             with contextlib.suppress(OSError):  # the whole group: a process that is just being forked cannot escape
                 os.killpg(group, signal.SIGSTOP)
-        for pid in dead:
-            _collect(pid)
+        for one in dead:
+            if one.root == one.pid and one.root not in started:
+                _collect(one.pid)
+            else:
+                known.add(one.pid)
     return False
 
 
