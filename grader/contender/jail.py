@@ -98,11 +98,12 @@ class Jail:
                 processes.output_of([*_drop(self.programs[-1]), "sh", "-c", script], EMPTY_LIMIT_S, cwd="/")
 
     def prepare(self, run_folder: Path, scratch: Path) -> None:
-        """Let the worker write to its folder and reach it. Without chown, which a container's root may not use.
+        """Make a worker's folder, and let the worker write to it and reach it. Without chown, which a container's root may not use.
 
         All workers of a submission are one user. They stay out of each other's folders because nobody can list the
         folders' random names.
         """
+        scratch.mkdir(parents=True, exist_ok=True)
         if os.geteuid() == 0 and self.name != "none":
             scratch.chmod(0o777)
             scratch.parent.chmod(0o711)

@@ -156,7 +156,6 @@ class WorkerPool:
                     server.end()
                 folder = self._new_folder()
                 for one in filter(None, (folder, caches)):
-                    one.mkdir(parents=True, exist_ok=True)
                     jail.prepare(self.runtime.parent, one)
                 surroundings = environment(kind, self.runtime, folder, caches, trusted)
                 arguments = (kind, folder, caches, jail, [self.runtime, *readable], surroundings, trusted)

@@ -169,9 +169,7 @@ def freeze(process: Process) -> bool:
 def freeze_tree(process: Process) -> bool:
     """Freeze all processes that a worker started, in whatever group. Returns whether all stand still."""
     deadline = time.monotonic() + FREEZE_LIMIT_S
-    known: set[int] = (
-        set()
-    )  # the dead whose groups have been stopped; a worker that stands still collects none of its own
+    known: set[int] = set()  # the dead whose groups were stopped: a worker that stands still collects none of its own
     # A process that has not stopped yet may start more, and on a busy machine stopping takes time.
     while time.monotonic() < deadline:
         found = _belonging_to(process.pid)

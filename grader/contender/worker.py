@@ -104,10 +104,8 @@ class Worker:
         self._sentence: Future[Exception] | None = None
         self._jail, self._server = jail, server
         self._scratch = scratch
-        scratch.mkdir(parents=True)
         writable = [scratch] if caches is None else [scratch, caches]
         for folder in writable:
-            folder.mkdir(parents=True, exist_ok=True)
             jail.prepare(runtime.parent, folder)
         surroundings = environment(kind, runtime, scratch, caches, trusted) | (OWN_ALLOCATIONS if tool else {})
         self._process: subprocess.Popen[bytes] | Forked
@@ -263,11 +261,14 @@ class Worker:
         raise WorkerUnavailable("this machine is too busy: a worker did not stop in several seconds")
 
     def condemn(self, sentence: Future[Exception]) -> None:
-        """Kill the worker's process, from any thread. A thread that waits for the worker's reply then waits for the
-        sentence, an exception, and raises it.
+        """Kill the worker's process without waiting, from any thread; `kill` must still be called. A thread that waits
+        for the worker's reply then waits for the sentence, an exception, and raises it.
         """
         self._sentence = sentence
-        self.strike()
+        if self.alive:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # the worker leads a process group of its own
+            self._process.kill()
 
     def evict(self, sentence: Future[Exception]) -> None:
         """Condemn the worker, and wait until its tree is gone. `kill` must still be called, because a thread may be
@@ -276,15 +277,6 @@ class Worker:
         if self.alive:
             self.condemn(sentence)
             processes.end(self._process, own_namespace=self._has_namespace)
-
-    def strike(self) -> None:
-        """Kill the worker's process without waiting. `kill` must still be called; several workers can end at the same
-        time this way.
-        """
-        if self.alive:
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # the worker leads a process group of its own
-            self._process.kill()
 
     def kill(self) -> None:
         """End the worker's whole tree, wait until it is gone, and empty the scratch folder."""

@@ -6,8 +6,8 @@ The job is one line of JSON on standard input. When standard input ends, the san
 judge writes its events to EVENTS_FD, one JSON object a line. If EVENTS_FD is 1, all other output goes to stderr: in a
 container these streams are the judge's only connection. FOLDER is the folder of the run, which the judge fills.
 `isolated` refuses a submission that no jail isolates from the machine. `docker` says that the judge runs in the grader's
-container. The judge starts a worker and imports torch before it reads the job: a sandbox that starts the judge early does
-not wait for them.
+container. The judge starts fork servers and imports torch before it reads the job: who starts the judge early does not wait
+for them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import hashlib
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.metadata import version
@@ -115,23 +115,17 @@ class Baselines:
         self.settle()
         end_all(self.workers.values())
 
-    def start(self, names: Iterable[str]) -> None:
-        """Start the workers of these names, unless they live."""
-        for name in names:
-            with self._starting:
-                worker = self.workers.get(name)
-                if worker is None or not worker.lives():
-                    self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
-                    self._loaded.pop(name, None)
-
     def contender(self, name: str, case: BoundSpeedCase) -> Contender:
         """The worker of this name, with the code of the case loaded.
 
         Raises:
             CaseRefused: the code cannot be loaded, by a fault of the course or of the machine.
         """
-        self.start([name])
-        worker = self.workers[name]
+        with self._starting:
+            worker = self.workers.get(name)
+            if worker is None or not worker.lives():
+                worker = self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
+                self._loaded.pop(name, None)
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
         if self._loaded.get(name) != what:
             worker.ready()

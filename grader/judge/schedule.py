@@ -127,17 +127,13 @@ class Schedule:
     standing: Standing
     crew: Crew
     lanes: Lanes
-    trials: Trials
     works: Works
     admission: Admission
     compilation: Compilation
     results: Results
 
     def run_all(self, checks: Sequence[Work]) -> None:
-        """Run all cases and the given checks; in one lane, in the order of problem.toml.
-
-        Args:
-            checks: works of the checks.
+        """Run all cases and these checks; in one lane, in the order of problem.toml.
 
         Raises:
             KeyboardInterrupt: this process was asked to end. Results of ended works are kept.

@@ -77,7 +77,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     admission = Admission(run, standing, hoarding, compilation, results)
     problems = {one.name: load_problem(one) for one in run.assignments}
     works = Works(run, standing, crew, hoarding, comparison, trials, problems)
-    schedule = Schedule(run, standing, crew, lanes, trials, works, admission, compilation, results)
+    schedule = Schedule(run, standing, crew, lanes, works, admission, compilation, results)
     speed = SpeedTests(Track(run, crew, comparison), hoarding, admission, results)
     start_the_courses_own(run, crew, schedule.starting_gib)
     try:

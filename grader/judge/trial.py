@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,16 +31,11 @@ OF_OTHERS = 1000  # first call numbers of `together`'s other inputs, above the `
 
 @dataclass
 class Trials:
-    """Tries cases on contenders.
-
-    Attributes:
-        gradients: for each part that has been called, by assignment and part name: whether its calls ask for gradients.
-    """
+    """Tries cases on contenders."""
 
     run: Run
     standing: Standing
     comparison: Comparison
-    gradients: dict[tuple[str, str], bool] = field(init=False, default_factory=dict)
 
     def grade(self, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:
         """Grade the case's call `number`.
@@ -59,7 +54,6 @@ class Trials:
             self._run_in_pieces(case, contender, number, evidence)
             return
         call = case.inputs(self.run.seed, number, self.run.device)
-        self.gradients[case.place.of_part] = call.upstream is not None
         evidence.kinds |= diagnosis.kinds_of(call, case.problem.mistakes)
         if sample:
             self._run_sample(case, contender, call, evidence)

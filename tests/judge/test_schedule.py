@@ -91,7 +91,7 @@ class Stage:
         hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
         stub = self.judge
         self.works = Works(stub, stub, stub, hoarding, stub, stub, problems)
-        self.schedule = Schedule(stub, stub, stub, self.lanes, stub, self.works, admission, compilation, results)
+        self.schedule = Schedule(stub, stub, stub, self.lanes, self.works, admission, compilation, results)
 
     def _admit(self, place: ReportPlace, _case: Any) -> None:
         if place.name in self.refused:
