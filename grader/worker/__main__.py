@@ -214,7 +214,7 @@ def _import_torch(kind: str) -> None:
             interpreting.let_a_constant_come_first()
             interpreting.provide_libdevice()
             interpreting.combine_many_at_once()
-    from grader.worker import absent_gpu, gpu_trace, load, run, timing, tracing, yardsticks  # noqa: F401
+    from grader.worker import absent_gpu, load, run, timing, tracing, yardsticks  # noqa: F401
 
     if kind == "compile":
         from grader.worker import compiling  # noqa: F401
@@ -231,7 +231,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     Args:
         tell: tells the judge that all calls of a batch are queued behind the gate.
     """
-    from grader.worker import absent_gpu, gpu_trace, load, run, timing, tracing, yardsticks
+    from grader.worker import absent_gpu, load, run, timing, tracing, yardsticks
 
     device = "cuda" if kind == "cuda" else "cpu"
     compiler: compiling.Compiler | None = None
@@ -269,10 +269,8 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
             case MakeCalls():
                 if compiler is not None:
                     return compiler.answer(function, request, files)
-                if (request.traced or request.counted) and device == "cuda":
-                    return gpu_trace.call(function, request, files)
-                if request.traced:
-                    return tracing.call(function, request, files)
+                if request.traced or request.counted:
+                    return tracing.call(function, request, files, device)
                 return run.call(function, request, files, device)
         return protocol.Reply()
 

@@ -1,4 +1,5 @@
-"""Makes a traced call: at the size of a speed case, on memory that costs nothing until it is touched.
+"""The one entry for traced calls: on a GPU in gpu_trace.py, elsewhere here, at the size of a speed case and on memory that costs
+nothing until it is touched.
 
 Nothing is checked, no results are copied, and values mean nothing.
 """
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 
 from grader import protocol
-from grader.worker import absent_gpu, run
+from grader.worker import absent_gpu, gpu_trace, run
 from grader.worker.interpreting import MemoryChecks
 from grader.worker.load import check_signature
 from grader.worker.memory import mapped
@@ -25,10 +26,14 @@ from grader.worker.traffic import Traffic
 M_PERTURB = -6  # mallopt's name for what MALLOC_PERTURB_ sets
 
 
-def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[int]) -> protocol.Reply:
-    """Map the arena and make the one call of a request. The reply has a trace, even if the call fails; without an
-    interpreter, a trace has no launches.
+def call(
+    function: Callable[..., Any], request: protocol.MakeCalls, files: list[int], device: str = "cpu"
+) -> protocol.Reply:
+    """Map the arena and make the one call of a request, which is traced or counted. On a CPU the reply has a trace, even if the
+    call fails; without an interpreter, a trace has no launches.
     """
+    if device == "cuda":
+        return gpu_trace.call(function, request, files)
     with mapped(request.arena, files, "cpu") as memory:
         calls = run.calls_of(memory, request)
         tensors = [tensor for one in calls for tensor in (*one.inputs, one.upstream) if tensor is not None]
