@@ -19,7 +19,6 @@ records: install
 	$(PYTHON) benchmarks/speed_record.py --render --output benchmarks/speed_record_slow
 	$(PYTHON) -m benchmarks.peers_record --render
 	$(PYTHON) -m benchmarks.class_record --render
-	$(PYTHON) -m benchmarks.profile_record --render
 	$(PYTHON) benchmarks/sample_report.py --render
 	$(PYTHON) -m tests.support.quality --render
 	$(PYTHON) -m tests.corpora.exploits.table

@@ -17,7 +17,6 @@ Kind = Literal[
     "peers_record",
     "grader_quality",
     "attacks",
-    "profile_record",
     "class_record",
     "report",
 ]
@@ -28,7 +27,6 @@ KINDS: dict[Kind, tuple[str, int]] = {
     "peers_record": ("benchmarks/peers_*.json", 4),
     "grader_quality": ("docs/grader_quality.json", 3),
     "attacks": ("docs/attacks.json", 1),
-    "profile_record": ("benchmarks/profile_record.json", 2),
     "class_record": ("benchmarks/class_record.json", 2),
     "report": ("docs/sample/*/report.json", 8),
 }

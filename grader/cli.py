@@ -49,10 +49,10 @@ from grader.console import (
 )
 from grader.grading import Request, grade
 from grader.job import Benchmarked, CaseNote, Event
+from grader.profile.views import ProfileProgress, print_profile
 from grader.report.checking import CheckView
 from grader.report.json_file import PAGE, REPORT, check_writable, read_report, write_report
 from grader.report.model import Points, Report, json_schema
-from grader.report.profiling import ProfileProgress, print_profile
 from grader.report.style import counted, plain
 from grader.report.terminal import Progress, print_report
 from grader.runfolder import alone_in
@@ -251,7 +251,7 @@ def profile_(
     course: Course,
 ) -> None:
     """Say why your kernels are slow, in numbers. Needs no GPU."""
-    from grader import profiling
+    from grader.profile import command
 
     catch_signals()
     place = Place(sandbox, "auto" if gpu else "cpu", image=image, course=course)
@@ -268,12 +268,12 @@ def profile_(
     )
     folder = _writable(output, "profile", submission)
     with failures("interrupted: no profile was written"):
-        profiling.check_names(request)
+        command.check_names(request)
         with ProfileProgress(console) as progress:
-            profile, texts = profiling.profile(request, progress)
+            profile, texts = command.profile(request, progress)
         print_profile(profile, console)
         with alone_in(folder):
-            path = profiling.write(profile, texts, folder)
+            path = command.write(profile, texts, folder)
     console.print(plain(f"page: {path}"), soft_wrap=True)
 
 

@@ -35,80 +35,22 @@ class Multiprocessor:
     Attributes:
         blocks: most of them at once.
         shared_granule, shared_reserved: bytes in whose multiples a block gets shared memory, and that it gets besides.
-        product_flops, flops: of tensor cores, in 16-bit products, and of the other cores in float32, for each clock.
-        doubles: instructions in float64 of one thread, for each clock.
     """
 
     blocks: int
     shared_granule: int
     shared_reserved: int
-    product_flops: int
-    flops: int
-    doubles: int
 
 
 MULTIPROCESSORS = {
-    (7, 5): Multiprocessor(16, 256, 0, 1024, 128, 2),
-    (8, 0): Multiprocessor(32, 128, 1024, 2048, 128, 32),
-    (8, 6): Multiprocessor(16, 128, 1024, 1024, 256, 2),
-    (8, 9): Multiprocessor(24, 128, 1024, 1024, 256, 2),
-    (9, 0): Multiprocessor(32, 128, 1024, 4096, 256, 64),
-    (10, 0): Multiprocessor(32, 128, 1024, 8192, 256, 64),
-    (12, 0): Multiprocessor(24, 128, 1024, 1024, 256, 2),
+    (7, 5): Multiprocessor(16, 256, 0),
+    (8, 0): Multiprocessor(32, 128, 1024),
+    (8, 6): Multiprocessor(16, 128, 1024),
+    (8, 9): Multiprocessor(24, 128, 1024),
+    (9, 0): Multiprocessor(32, 128, 1024),
+    (10, 0): Multiprocessor(32, 128, 1024),
+    (12, 0): Multiprocessor(24, 128, 1024),
 }
-
-
-@dataclass(frozen=True)
-class Rates:
-    """How fast a GPU works, for predictions.
-
-    Attributes:
-        copy: bytes a second of a device copy, read and written.
-        l2: bytes a second between L2 and the multiprocessors.
-        matmul: FLOPs a second of an 8192 x 8192 matrix product in bfloat16.
-        tiles, tiles_tf32: FLOPs a second of `tl.dot` between other work, in 16 bits and in float32 by TF32.
-        cores: FLOPs a second in float32 without tensor cores.
-        doubles: float64 instructions of a thread, a second.
-    """
-
-    copy: float
-    l2: float
-    matmul: float
-    tiles: float
-    tiles_tf32: float
-    cores: float
-    doubles: float
-
-
-# Measured: `copy` and `matmul` in gradings (docs/sample/gpu, benchmarks/reference_record.json); `tiles` with the staff's products.
-COPY = {"NVIDIA H100 80GB HBM3": 3.00e12, "NVIDIA H200": 4.21e12}
-MATMUL = {"NVIDIA H100 80GB HBM3": 799e12, "NVIDIA H200": 779e12}
-TILES = {"NVIDIA H100 80GB HBM3": (430e12, 130e12), "NVIDIA H200": (430e12, 130e12)}
-# Of what a GPU could do by its clocks. An H100's and an H200's copies reach 0.90 and 0.86, their products 0.75 and 0.73.
-COPY_SHARE, MATMUL_SHARE, L2_SHARE, CORES_SHARE = 0.87, 0.73, 0.35, 0.6
-L2_BYTES = 64  # a multiprocessor's, for each clock
-L2_BY_COPY = 1.4  # times a copy's rate, at the least
-TILES_SHARES = (0.55, 0.17)  # of `matmul`
-
-
-def rates(gpu: Gpu) -> Rates:
-    """The rates of a GPU: those of an H100 and an H200 are measured, but for `l2`, `cores` and `doubles`; all others are shares of what
-    the GPU could do by its clocks.
-    """
-    clocks, own = gpu.clock_khz * 1e3 * gpu.multiprocessors, multiprocessor(gpu)
-    matmul = MATMUL.get(gpu.name, MATMUL_SHARE * own.product_flops * clocks)
-    tiles, tf32 = TILES.get(gpu.name, (matmul * TILES_SHARES[0], matmul * TILES_SHARES[1]))
-    by_clock = 2 * gpu.memory_clock_khz * 1e3 * gpu.memory_bits / 8  # two transfers for each clock
-    copy = COPY.get(gpu.name, COPY_SHARE * by_clock)
-    return Rates(
-        copy=copy,
-        l2=max(L2_SHARE * L2_BYTES * clocks, L2_BY_COPY * copy),
-        matmul=matmul,
-        tiles=tiles,
-        tiles_tf32=tf32,
-        cores=CORES_SHARE * own.flops * clocks,
-        doubles=CORES_SHARE * own.doubles * clocks,
-    )
 
 
 def multiprocessor(gpu: Gpu) -> Multiprocessor:

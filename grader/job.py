@@ -7,8 +7,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from grader.profile.model import CaseProfile
 from grader.report.model import CaseResult, Effort, Isolation, Report, SpeedCaseResult, SubmissionInfo
-from grader.report.profile import CaseProfile
 
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 Profiling: TypeAlias = Literal["no", "trace", "count"]

@@ -46,7 +46,7 @@ FRONT = Process(
         "cli.py",
         "console.py",
         "check.py",
-        "profiling.py",
+        "profile/command.py",
         "classroom/",
         "grading.py",
         "workfolder.py",
@@ -89,8 +89,8 @@ WORKER = Process(
 )
 PROCESSES = (FRONT, JUDGE, WORKER)
 SHARED = (
-    "protocol.py", "background.py", "nvidia.py", "course.py", "runfolder.py", "report/model.py", "report/profile.py", "gpu_table.py",
-    "assignment.py", "fingerprint.py", "submission.py", "job.py", "verdict/",
+    "protocol.py", "background.py", "nvidia.py", "course.py", "runfolder.py", "report/model.py", "profile/model.py", "gpu_table.py",
+    "assignment.py", "fingerprint.py", "submission.py", "job.py", "verdict/", "profile/",
 )  # fmt: skip
 IN_A_ROW = 7  # rooms
 JAIL = (530, 226, 250, 210)

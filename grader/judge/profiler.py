@@ -1,6 +1,6 @@
 """Profiles the speed cases of a submission: has workers trace, compile and time their calls, and emits a profile of each.
 
-`grader/verdict/profile.py` makes the profile from the workers' counts, which nobody checks: a profile is shown, not graded.
+`grader/profile/facts.py` makes the profile from the workers' counts, which nobody checks: a profile is shown, not graded.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ from grader.judge.standing import Standing
 from grader.judge.track import Track
 from grader.nvidia import find_ncu, find_nvcc
 from grader.problem import Call
+from grader.profile.compiled import unpack
+from grader.profile.counters import EVERY, MAX_KERNELS, counters, why_none
+from grader.profile.facts import case_profile, gpu_run, triton_in
+from grader.profile.model import CaseProfile, GpuRun, KernelCounters, TimedSize
 from grader.protocol import CompiledKernel, CompiledText, Gpu, GpuTrace, Reply, Trace
-from grader.report.profile import CaseProfile, GpuRun, KernelCounters, TimedSize
 from grader.submission import read_staged
-from grader.verdict.compiled import unpack
-from grader.verdict.counters import EVERY, MAX_KERNELS, counters, why_none
-from grader.verdict.gpu_time import gpu_run, triton_in
-from grader.verdict.profile import case_profile
 from grader.verdict.resources import kernel_resources
 from grader.verdict.text import decoded
 

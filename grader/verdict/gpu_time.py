@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
 from collections.abc import Collection, Sequence
 
-from grader.protocol import OTHER_KERNELS, Gpu, GpuTrace, RanKernel
+from grader.protocol import OTHER_KERNELS, RanKernel
 from grader.report.model import GpuTime, KernelTime
-from grader.report.profile import GpuRun, RanLine
-from grader.verdict.occupancy import occupancy
 
 # Own kernels that take less than the first of the GPU's time, while a library's take more than the second, ran for show.
 DECOY_SHARE, LIBRARY_SHARE = 0.1, 0.9
@@ -77,52 +73,6 @@ def without_own(ran: Sequence[RanKernel], own: Collection[str]) -> str:
     from_gpu = COPIED.search(longest.name) and not any(FROM_HOST in one.name for one in ran)
     cause = ": none was launched, or a result was kept from an earlier call" if from_gpu else ""
     return f"no kernel of your own ran on the GPU, only PyTorch's, such as {short_name(longest.name)}{cause}"
-
-
-def gpu_run(trace: GpuTrace, own: Collection[str], table: Gpu, name: str) -> GpuRun:
-    """A traced call on the GPU of this `name`. Alike kernels in a row are one line.
-
-    Args:
-        own: names of the submission's kernels, as for `gpu_time`.
-        table: a GPU of its kind, for the occupancy.
-    """
-    total_s = sum(one.time_s for one in trace.ran) or 1.0
-    kernels = []
-    alike = itertools.groupby(
-        trace.ran, key=lambda one: (one.name, one.grid, one.block, one.registers, one.shared_bytes)
-    )
-    for (long_name, grid, block, registers, shared_bytes), ran in alike:
-        each_s = [one.time_s for one in ran]
-        threads = math.prod(block)
-        held = occupancy(table, threads, registers, shared_bytes) if threads and registers else None
-        kernels.append(
-            RanLine(
-                name=short_name(long_name),
-                own=is_own(long_name, own),
-                calls=len(each_s),
-                time_ms=sum(each_s) * 1e3,
-                share=sum(each_s) / total_s,
-                grid=grid,
-                threads=threads,
-                registers=registers,
-                shared_bytes=shared_bytes,
-                occupancy=None if held is None else held.share,
-            )
-        )
-    return GpuRun(
-        gpu=name,
-        kernels=tuple(kernels),
-        host_ms=trace.host_s * 1e3,
-        device_ms=trace.device_s * 1e3,
-        busy_ms=trace.busy_s * 1e3,
-        allocated_bytes=trace.allocated_bytes,
-        missing=max(trace.ran_of_all - len(trace.ran), 0),
-    )
-
-
-def triton_in(source: str) -> str:
-    """The Triton functions in code that torch.compile generated, which holds them as strings."""
-    return "\n\n".join(re.findall(r"^@triton\.jit\n(def .*?)^'''", source, re.MULTILINE | re.DOTALL)).strip()
 
 
 def percent(share: float) -> str:

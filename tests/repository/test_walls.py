@@ -14,7 +14,7 @@ from tests.repository.test_house import HOUSE, PACKAGE, PAGE, imported, rooms_of
 
 FILES = sorted(HOUSE)
 WORKER = [file for file in FILES if file.startswith("worker/")]
-PURE = [file for file in FILES if file.startswith(("verdict/", "report/"))]
+PURE = [file for file in FILES if file.startswith(("verdict/", "report/", "profile/"))]
 TRUSTED = [file for file in FILES if file not in WORKER]
 
 # Modules that start processes or threads, open connections, share memory, or tell the time.
@@ -108,7 +108,13 @@ def test_no_row_of_the_page_opens_a_wall() -> None:
     rooms = {room: others or set() for room, others in rooms_of_page(PAGE).items()}
     assert rooms["worker/"] == {"protocol.py"}
     assert [room for room, others in rooms.items() if "worker/" in others] == []
-    assert not (rooms["verdict/"] | rooms["report/"]) & {"judge/", "contender/", "sandbox/", "cli.py", "grading.py"}
+    assert not (rooms["verdict/"] | rooms["report/"] | rooms["profile/"]) & {
+        "judge/",
+        "contender/",
+        "sandbox/",
+        "cli.py",
+        "grading.py",
+    }
 
 
 def test_a_worker_is_given_nothing_but_itself_and_the_protocol(tmp_path: Path) -> None:
@@ -159,7 +165,7 @@ def test_verdicts_and_reports_know_no_gpu(file: str) -> None:
     assert [name for name in used if name.endswith((".cuda", ".to_device", ".synchronize"))] == []
 
 
-@pytest.mark.parametrize("file", [file for file in PURE if file.startswith("report/")])
+@pytest.mark.parametrize("file", [file for file in PURE if file.startswith(("report/", "profile/"))])
 def test_reports_need_no_torch(file: str) -> None:
     assert not any(is_within(name, "torch") for name in imports_of(file))
 

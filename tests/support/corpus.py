@@ -96,7 +96,7 @@ class Accepted(Changed):
 
 
 class Slow(Changed):
-    """slow.toml: a right kernel with one cause of its time.
+    """slow.toml: a right kernel that is slow for one cause.
 
     Attributes:
         cause: of the first remark that its profile makes.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from grader.gpu_table import GPUS
+from grader.profile.model import CaseProfile
 from grader.protocol import CompiledKernel, TracedAccess, TracedLaunch, TracedTensor
-from grader.report.profile import CaseProfile
 
 N = 1 << 28  # floats of the GeLU that the course times
 H200 = GPUS["H200"]

@@ -22,8 +22,8 @@ from grader.job import Event, Finished, Job, Profiled
 from grader.judge.cases import BoundCase
 from grader.judge.run import Run
 from grader.judge.schedule import shares_the_machine
+from grader.profile.model import CaseProfile
 from grader.report.model import Isolation, Report
-from grader.report.profile import CaseProfile
 from grader.runfolder import run_folder
 from grader.submission import stage
 from tests.conftest import ROOT

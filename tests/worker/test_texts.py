@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from grader.profile.compiled import unpack
 from grader.protocol import MAX_PACKED, CompiledText
-from grader.verdict.compiled import unpack
 from grader.worker import errors, texts
 
 

@@ -17,8 +17,8 @@ from grader.contender.contender import CallLimits, Contender
 from grader.contender.pool import stage_runtime
 from grader.contender.surroundings import WorkerKind
 from grader.gpu_table import GPUS
+from grader.profile.compiled import Layout, read, unpack
 from grader.protocol import MakeCalls, Memory, Operands, Ref, Reply
-from grader.verdict.compiled import Layout, read, unpack
 from grader.worker import tracing
 
 SHAPE = (100, 50)

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import pytest
 
+from grader.profile.compiled import MAX_TEXT, Compiled, Layout, coalescing, read, unpack
 from grader.protocol import CompiledKernel, CompiledText, TracedAccess
-from grader.verdict.compiled import MAX_TEXT, Compiled, Layout, coalescing, read, unpack
 
 FILE = "kernel.py"
 # As Triton 3.7.1 writes them for sm_90.

@@ -1,4 +1,4 @@
-"""A launch's bytes from those of the blocks that ran: what is asked for, what comes in sectors, and what DRAM moves."""
+"""A launch's bytes from those of the blocks that ran: what is asked for, and what comes in sectors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from grader.profile.facts import launch_profile, operator_traffic, source_line
+from grader.profile.launches import Facts, Launch, idle_share
 from grader.protocol import TracedAccess, TracedOperator
-from grader.verdict.traffic import Facts, Launch, idle_share, launch_profile, operator_traffic, source_line
 from tests.support.traces import H200, RAN, N, elementwise, of_programs, of_warps, rows, tensor
 
 GB = 1e9
@@ -18,83 +19,48 @@ def launch(traced: object = None, **facts: object) -> Launch:
 
 
 def test_a_few_blocks_stand_for_all() -> None:
-    found = launch_profile(launch(), {"kernel.cu": "\n" * 9 + "  y[i] = x[i];\n"}, 0.5e-3)
+    found = launch_profile(launch(), {"kernel.cu": "\n" * 9 + "  y[i] = x[i];\n"})
     reads, writes = found.lines
     assert (reads.bytes, writes.bytes) == (4 * N, 4 * N)
     assert (reads.verb, reads.sectors_ratio, reads.source, reads.conflicts) == ("reads", 1.0, "y[i] = x[i];", None)
     x, y = found.tensors
     assert (x.read_bytes, x.written_bytes, x.read_once_bytes) == (4 * N, 0, 4 * N)
     assert (y.read_bytes, y.written_bytes) == (0, 4 * N)
-    assert found.predicted_ms == 0.5
     assert found.waves is not None
     assert (found.sampled, found.waves.slots) == (RAN, 1056)
 
 
 def test_launches_that_were_alike_count_together() -> None:
     whole, pieces = elementwise(), elementwise(grid=(1024, 1, 1), launches=1024)
-    assert launch(pieces).dram_bytes == launch(whole).dram_bytes == 8 * N
+    assert launch(pieces).moved_bytes == launch(whole).moved_bytes == 8 * N
     again = elementwise(n=1024, launches=1000)
-    assert launch(again).l2_bytes == 8 * 1024 * 1000
-    assert launch(again).dram_bytes == 8 * 1024, "L2 has these 8 KB from the second launch on"
+    assert launch(again).moved_bytes == launch(again).distinct_bytes == 8 * 1024 * 1000
 
 
 def test_nothing_that_the_compiler_did_not_tell_is_shown() -> None:
-    found = launch_profile(Launch(elementwise(), Facts(), H200), {}, None)
-    assert (found.registers, found.spilled_bytes, found.occupancy, found.waves, found.predicted_ms) == (None,) * 5
+    found = launch_profile(Launch(elementwise(), Facts(), H200), {})
+    assert (found.registers, found.spilled_bytes, found.occupancy, found.waves) == (None,) * 4
 
 
 def test_a_launch_that_fits_no_multiprocessor_has_no_waves() -> None:
-    found = launch_profile(Launch(elementwise(1024), Facts(registers=255), H200), {}, None)
+    found = launch_profile(Launch(elementwise(1024), Facts(registers=255), H200), {})
     assert found.occupancy is not None
     assert (found.occupancy.blocks, found.waves) == (0, None)
 
 
-def test_sectors_count_in_dram_where_the_rest_of_them_is_not_used() -> None:
-    scattered = [replace(one, sectors=8 * one.sectors) for one in elementwise().accesses]
-    sparse = elementwise(accesses=tuple(scattered), tensors=(tensor("x", 64 * N, 1024), tensor("y", 64 * N, 0, 1024)))
-    assert launch(sparse).dram_bytes == 8 * 8 * N, "each sector brings 28 bytes that nobody wants"
-    whole = elementwise(accesses=tuple(scattered))
-    assert launch(whole).l2_bytes == 8 * 8 * N
-    assert launch(whole).dram_bytes == 8 * N, "other blocks in flight take the rest of the sector from L2"
+def test_whole_sectors_are_moved_whatever_is_used_of_them() -> None:
+    scattered = tuple(replace(one, sectors=8 * one.sectors) for one in elementwise().accesses)
+    assert launch(elementwise(accesses=scattered)).moved_bytes == 8 * 8 * N
+    assert launch(elementwise(accesses=scattered)).distinct_bytes == 8 * N
 
 
-@pytest.mark.parametrize(("columns", "times"), [(16384, 3.0), (1024, 1.0)])
-def test_what_a_block_reads_again_comes_from_l2_if_its_row_stays_there(columns: int, times: float) -> None:
-    again = launch(rows(3, N // columns, columns, warps=4))
-    assert again.moved["x_ptr", "reads"].fetched == 3 * 4 * N
-    assert again.dram_bytes == pytest.approx((times + 1) * 4 * N)
-
-
-@pytest.mark.parametrize(("warps", "missed"), [(32, 0.0), (16, 0.0), (8, 0.7), (4, 1.0)])
-def test_l2_keeps_a_part_in_between(warps: int, missed: float) -> None:
-    """Rows of 64 KB, each read twice: 2, 4, 8 and 16 for each multiprocessor, 17 to 138 MB of an L2 of 63."""
-    between = launch(rows(2, 16384, 16384, warps=warps))
-    assert between.missed == pytest.approx(missed, abs=0.05)
-    assert between.dram_bytes == pytest.approx((2 + between.missed) * 4 * N)
-
-
-@pytest.mark.parametrize(("spilled", "registers", "gets_out"), [(96, 255, 0.0), (400, 64, 0.42), (4000, 255, 0.99)])
-def test_few_spills_stay_in_l1(spilled: int, registers: int, gets_out: float) -> None:
-    """Of 1 and 4 blocks of 256 threads, whose L1 has 228 KB."""
-    found = launch(elementwise(), registers=registers, spilled_bytes=spilled)
-    assert found.spilled_bytes == pytest.approx(gets_out * spilled * N, abs=0.05 * spilled * N)
-    assert (found.spilled_bytes == 0) == (gets_out == 0)
-
-
-def test_what_several_blocks_read_counts_once() -> None:
+def test_what_blocks_read_again_is_moved_again_and_not_different() -> None:
+    again = launch(rows(3))
+    assert (again.moved_bytes, again.distinct_bytes) == (4 * 4 * N, 2 * 4 * N)
     # 1000 blocks read the same 10 MB.
-    shared = replace(
-        elementwise(),
-        grid=(1000, 1, 1),
-        accesses=(of_warps("reads", "k", 5, RAN * 10_000_000 // 128),),
-        tensors=(tensor("k", 1e7, reads=1e7),),
-    )
-    assert launch(shared).dram_bytes == 1e7
-    assert launch(shared).l2_bytes == pytest.approx(1e10)
-    # A hundred of 100000 blocks read the same megabyte of a tensor that L2 cannot hold.
-    own = of_warps("reads", "k", 5, RAN * 1_000_000 // 128)
-    groups = replace(shared, grid=(100_000, 1, 1), accesses=(own,), tensors=(tensor("k", 1e9, reads=1e6),))
-    assert launch(groups).dram_bytes == pytest.approx(1e9)
+    own = of_warps("reads", "k", 5, RAN * 10_000_000 // 128)
+    shared = replace(elementwise(), grid=(1000, 1, 1), accesses=(own,), tensors=(tensor("k", 1e7, reads=1e7),))
+    assert (launch(shared).moved_bytes, launch(shared).distinct_bytes) == (pytest.approx(1e10), 1e7)
 
 
 def test_lanes_that_ask_for_the_same_bytes_move_them_once() -> None:
@@ -136,7 +102,7 @@ def test_shared_memory_has_passes_and_no_sectors() -> None:
     shared = of_warps(
         "reads", "tile", 7, RAN, space="shared", sectors=0, least_sectors=0, passes=32 * RAN, least_passes=RAN
     )
-    found = launch_profile(launch(elementwise(accesses=(shared,))), {}, None).lines[0]
+    found = launch_profile(launch(elementwise(accesses=(shared,))), {}).lines[0]
     assert (found.conflicts, found.sectors_ratio) == (32.0, None)
 
 
@@ -151,7 +117,7 @@ def test_numbers_of_a_worker_that_lies_stay_in_bounds() -> None:
     wild = elementwise(
         0, ran=0, grid=(1 << 40,) * 3, tensors=(tensor("x", 0, 1 << 60),), launches=1 << 40, shared_bytes=1 << 40
     )
-    found = launch_profile(Launch(wild, Facts(registers=0, ratios={("reads", 10): 0.0}), H200), {}, None)
+    found = launch_profile(Launch(wild, Facts(registers=0, ratios={("reads", 10): 0.0}), H200), {})
     assert all(one.bytes >= 0 for one in found.lines)
 
 

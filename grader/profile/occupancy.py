@@ -6,8 +6,8 @@ import math
 from typing import Literal
 
 from grader.gpu_table import multiprocessor
+from grader.profile.model import Occupancy, Waves
 from grader.protocol import Gpu
-from grader.report.profile import Occupancy, Waves
 
 MAX_THREADS = 1024  # of a block
 MAX_REGISTERS = 255  # of a thread

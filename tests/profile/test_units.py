@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grader.verdict.units import bytes_words, ms_words
+from grader.profile.units import bytes_words, ms_words
 
 
 @pytest.mark.parametrize(

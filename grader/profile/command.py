@@ -12,8 +12,8 @@ import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import Request, grade
 from grader.job import Event, Profiled
-from grader.report.profile import CaseProfile, Profile
-from grader.report.profile_page import page
+from grader.profile.model import CaseProfile, Profile
+from grader.profile.page import page
 
 JSON, PAGE, TEXTS = "profile.json", "profile.html", "kernels"
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
+from grader.profile.facts import case_profile
+from grader.profile.model import CaseProfile, GpuRun, Profile, TimedSize
+from grader.profile.page import page
 from grader.protocol import Trace
 from grader.report.model import Interval
-from grader.report.profile import CaseProfile, GpuRun, Profile, TimedSize
-from grader.report.profile_page import MAX_LINES, lines_plot, page, times_plot
-from grader.verdict.profile import case_profile
+from tests.profile.test_views import COUNTED, three_passes
 from tests.report.test_page import HOSTILE, Parsed
-from tests.report.test_profiling import COUNTED, three_passes
 from tests.report.test_speed import measured
 from tests.support.traces import H200, bare_case, elementwise
 from tests.support.validator import mistakes, needs_tidy
@@ -50,19 +48,19 @@ def test_everything_of_the_profile_is_there() -> None:
         "mine",
         "shown, never graded",
         "softmax: wide",
-        "DRAM 6.44 GB, needed 2.15 GB: 3.0 ×",
+        "moves 6.44 GB through L2, needed 2.15 GB: 3.0 ×",
         "each block reads its part of x_ptr three times",
         "kernel.py:20",
         "softmax_kernel",
         "40+16B",
-        "registers",
+        "grid × block",
         "What each line moves",
         "x = tl.load(x_ptr + columns",
         "kernel.py:60",
         "there is no nvcc here",
         "blocks of 32 threads",
         "it crashed",
-        "Time against size",
+        "shape 100: ",
         "Counted on the GPU",
         "2.12 GB",
         "a warp waits for data from memory",
@@ -72,56 +70,6 @@ def test_everything_of_the_profile_is_there() -> None:
         "The roofline of this machine",
     ):
         assert said in text, said
-
-
-def test_bars_are_as_long_as_what_is_moved() -> None:
-    (case,) = profile(three_passes()).cases
-    lines = case.launches[0].lines
-    wasteful = lines[1].model_copy(update={"bytes": lines[0].bytes / 2, "sectors_ratio": 8.0, "line": 99})
-    plot = lines_plot(
-        case.model_copy(update={"launches": (case.launches[0].model_copy(update={"lines": (lines[0], wasteful)}),)}),
-        "p",
-    )
-    assert plot is not None
-    bars = [
-        (mark.attributes["class"], float(str(mark.attributes["width"]))) for mark in plot.marks if mark.tag == "rect"
-    ]
-    (whole, widest), (asked, half), (other, quarter) = bars
-    assert (whole, asked, other) == ("bar so-far", "bar", "bar")
-    assert (round(widest / half, 1), round(widest / quarter, 1)) == (8.0, 4.0)
-    assert [row[1] for row in plot.rows] == ["kernel.py:99", "kernel.py:20"]
-
-
-def test_a_plot_has_not_more_lines_than_there_is_room_for() -> None:
-    case = three_passes()
-    line = case.launches[0].lines[0]
-    many = tuple(line.model_copy(update={"line": number}) for number in range(100))
-    plot = lines_plot(case.model_copy(update={"launches": (case.launches[0].model_copy(update={"lines": many}),)}), "p")
-    assert plot is not None
-    assert len(plot.rows) == MAX_LINES
-    assert lines_plot(bare_case(), "p") is None
-
-
-def test_time_against_size_is_a_line_for_each_contender() -> None:
-    """Ten times the bytes in ten times the time is a straight line between logarithmic scales."""
-    case = in_sizes()
-    plot = times_plot(case, "p")
-    assert plot is not None
-    lines = {
-        one.attributes["class"]: str(one.attributes["d"])[1:].split("L") for one in plot.marks if one.tag == "path"
-    }
-    assert {look: len(places) for look, places in lines.items()} == {
-        "trace own": 3,
-        "trace eager": 2,
-        "trace others": 3,
-    }
-    (x0, y0), (x1, y1), (x2, y2) = (map(float, one.split()) for one in lines["trace own"])
-    assert (x0 < x1 < x2, y0 > y1 > y2) == (True, True)
-    assert (x1 - x0, y1 - y0) == pytest.approx((x2 - x1, y2 - y1), abs=0.2)
-    assert [row[:2] for row in plot.rows] == [("shape 1", "1"), ("shape 10", "10"), ("shape 100", "100")]
-    assert [row[plot.head.index("PyTorch")] == "" for row in plot.rows] == [True, False, False]
-    assert times_plot(case.model_copy(update={"timed": case.timed[:1]}), "p") is None
-    assert times_plot(bare_case(), "p") is None
 
 
 def hostile() -> Profile:

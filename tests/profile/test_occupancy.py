@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 from grader.gpu_table import GPUS, MULTIPROCESSORS
+from grader.profile.model import Occupancy
+from grader.profile.occupancy import occupancy, waves
 from grader.protocol import Gpu
-from grader.report.profile import Occupancy
-from grader.verdict.occupancy import occupancy, waves
 
 # Rows of compute capability, threads of a block, registers of a thread, bytes of shared memory, blocks, and a sum of LIMITS: drawn at
 # random and computed by cuda_occupancy.h of CUDA 13.0, with a block's shared memory as large as the GPU allows.

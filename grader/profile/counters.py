@@ -10,7 +10,7 @@ import csv
 import re
 from collections.abc import Collection, Mapping
 
-from grader.report.profile import KernelCounters
+from grader.profile.model import KernelCounters
 from grader.verdict.gpu_time import is_own, short_name
 
 MAX_KERNELS = 16  # of a call; each is run several times

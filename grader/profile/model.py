@@ -98,11 +98,9 @@ class LaunchProfile(Record):
         launches: how many launches in a row were alike.
         registers, spilled_bytes: of a thread; None if the kernel was not compiled here. shared_bytes: of a block.
         occupancy, waves: None where registers are not known.
-        flops: of products of tiles (`tl.dot`).
-        dot_dtypes: of their inputs.
+        flops: of products of tiles (`tl.dot`), of all its `launches`.
+        moved_bytes: of all its `launches`, in whole sectors between the L2 cache and the multiprocessors.
         notes: what the compiled code shows, as `tanh is a call`.
-        dram_bytes: what all its `launches` move between memory and the cache, predicted.
-        predicted_ms: of all its `launches`; None if it cannot be told.
     """
 
     kernel: str
@@ -118,12 +116,10 @@ class LaunchProfile(Record):
     waves: Waves | None = None
     barriers: float = 0.0
     flops: float = 0.0
-    dot_dtypes: tuple[str, ...] = ()
+    moved_bytes: float = 0.0
     lines: tuple[LineTraffic, ...] = ()
     tensors: tuple[TensorTraffic, ...] = ()
     notes: tuple[str, ...] = ()
-    dram_bytes: float = 0.0
-    predicted_ms: float | None = None
 
 
 class OperatorTraffic(Record):
@@ -143,14 +139,14 @@ class Remark(Record):
         cause: names the rule, as `uncoalesced`.
         sentence: for the student, with its number.
         file, line: where; line 0 if it is the launch as a whole.
-        costs_ms: by how much the predicted time would be shorter without it; None if that cannot be computed.
+        bytes: moved by the lines, launches or operators that it is about; remarks of a case stand in the order of these.
     """
 
     cause: str
     sentence: str
     file: str = ""
     line: int = 0
-    costs_ms: float | None = None
+    bytes: float = 0.0
 
 
 class RanLine(Record):
@@ -251,16 +247,11 @@ class CaseProfile(Record):
         gpu: the GPU that the profile is for.
         unknown: why there is no profile, or what is missing in it; "" otherwise.
         needed_bytes, needed_flops: the least work of the case (`cost` of problem.py).
-        moved_bytes: what all launches and operators move, by the profile.
-        least_ms: the time that the GPU needs for the least work.
-        predicted_ms: the time that it needs for what the submission does; None if counts are missing. It is told only with a
-            `prediction_error`.
+        moved_bytes: what all launches move through the L2 cache, in whole sectors, and what operators read and write.
+        is_cut: whether counts are too low, because a block made too many accesses and was stopped.
         ran, timed: on a machine with a GPU, a traced call and the times at every size.
         counters: of each kernel of that call, if they were asked for and are allowed.
         compiled: the same call of torch.compile's baseline. generated: the Triton kernels that it made.
-        bound: what takes the largest part of the predicted time, as `DRAM`, `latency` or `products`.
-        prediction_error: the median error of predictions with this bound, as a share of the measured time; None if they are off
-            by too much.
     """
 
     assignment: str
@@ -273,10 +264,7 @@ class CaseProfile(Record):
     needed_bytes: float = 0.0
     needed_flops: float = 0.0
     moved_bytes: float = 0.0
-    least_ms: float = 0.0
-    predicted_ms: float | None = None
-    bound: str = ""
-    prediction_error: float | None = None
+    is_cut: bool = False
     allocated_bytes: float = 0.0
     launches: tuple[LaunchProfile, ...] = ()
     operators: tuple[OperatorTraffic, ...] = ()
