@@ -31,14 +31,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.records import text_of  # noqa: E402
-from benchmarks.speed_record import MATMUL, contenders_table, environment, repetition, session, start  # noqa: E402
+from benchmarks.speed_record import MATMUL, contenders_table, environment, repetition, session  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
 from grader.contender.contender import WorkerUnavailable  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.contender.replies import ContenderFault  # noqa: E402
 from grader.judge.cases import BoundSpeedCase  # noqa: E402
 from grader.judge.evidence import CaseRefused, CheckFailed  # noqa: E402
-from grader.judge.track import Track  # noqa: E402
+from grader.judge.speed.benchmark import Benchmarks  # noqa: E402
 from grader.problem import bind_params, load_problem  # noqa: E402
 
 ROUNDS = 9
@@ -246,13 +246,12 @@ def continued(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {**new, "rows": kept["rows"]}
 
 
-def measure(row: Row, folder: Path, track: Track, pool: WorkerPool) -> dict[str, Any]:
-    """One race, or why there was none."""
+def measure(row: Row, folder: Path, benchmarks: Benchmarks, pool: WorkerPool) -> dict[str, Any]:
+    """One benchmark run, or why there was none."""
     case = contest(row, load_course(ROOT, [row.assignment])[0])
-    track.crew.baselines.begin([case], everyone=True)
+    benchmarks.crew.baselines.begin([case], everyone=True)
     try:
-        with start(pool) as worker:
-            return repetition(track, pool, worker, case, folder)
+        return repetition(benchmarks, pool, case, folder)
     except (ContenderFault, CheckFailed, CaseRefused, MemoryError, WorkerUnavailable, torch.OutOfMemoryError) as error:
         return {"failed": str(error) or type(error).__name__}
 
@@ -334,7 +333,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
     for row in rows:
         if "measured" not in row:
-            why = row.get("failed") or f"stopped after {row['stopped_after_s']:.3g} s"
+            why = row.get("failed") or row["stopped"]
             why = " ".join(why.replace("|", "/").split())
             lines.append(f"| {row['title']} | {why} |{' |' * (len(shown) + 2)}")
             continue

@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +35,17 @@ from benchmarks.records import text_of  # noqa: E402
 from grader.assignment import load_course  # noqa: E402
 from grader.contender.contender import Contender  # noqa: E402
 from grader.contender.cuda_cpu import cache_folder  # noqa: E402
-from grader.contender.pool import WorkerPool  # noqa: E402
+from grader.contender.pool import WorkerPool, end_all  # noqa: E402
 from grader.job import Job  # noqa: E402
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases  # noqa: E402
 from grader.judge.comparison import Comparison, Reference  # noqa: E402
 from grader.judge.crew import Crew  # noqa: E402
 from grader.judge.environment import describe_environment  # noqa: E402
 from grader.judge.evidence import Evidence  # noqa: E402
-from grader.judge.heats import band_results, run_heat, run_second_heat  # noqa: E402
 from grader.judge.loading import load_file  # noqa: E402
-from grader.judge.race import FarTooSlow  # noqa: E402
 from grader.judge.run import Run  # noqa: E402
+from grader.judge.speed.benchmark import Benchmarks  # noqa: E402
 from grader.judge.standing import Standing  # noqa: E402
-from grader.judge.track import Track  # noqa: E402
 from grader.protocol import MATRIX  # noqa: E402
 from grader.report.model import SubmissionInfo  # noqa: E402
 
@@ -76,8 +74,8 @@ def main() -> None:
     if arguments.again:
         record = with_earlier(record, json.loads(output.with_suffix(".json").read_text(encoding="utf-8")))
     sizes = bind_speed_cases(load_course(ROOT))
-    with session(folder) as (track, pool):
-        cases = [case for one in sizes if (case := one.fitting(track.run.free_gib())) is not None]
+    with session(folder) as (benchmarks, pool):
+        cases = [case for one in sizes if (case := one.fitting(benchmarks.run.free_gib())) is not None]
         cases = [case for case in cases if (folder / case.assignment.spec.file).exists()]
         if unknown := chosen.keys() - {case.id for case in cases}:
             raise SystemExit(f"no case that can run here is called {', '.join(sorted(unknown))}")
@@ -85,7 +83,7 @@ def main() -> None:
         cases = [case for case in cases if not chosen or case.id in chosen]
         for case in cases:
             count = int(chosen.get(case.id) or arguments.repetitions)
-            runs = repetitions(track, pool, case, folder, count)
+            runs = repetitions(benchmarks, pool, case, folder, count)
             measured = {"id": case.id, "size": case.case.tries, "repetitions": runs}
             record["cases"] = put(measured, record["cases"], order)
             record["missing"] = [one.id for one in cases if one.id not in {there["id"] for there in record["cases"]}]
@@ -133,8 +131,8 @@ def parse() -> argparse.Namespace:
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[tuple[Track, WorkerPool]]:
-    """A track in this process, without the pytest session around it."""
+def session(folder: Path) -> Iterator[tuple[Benchmarks, WorkerPool]]:
+    """Benchmark runs in this process, without the pytest session around them."""
     torch.backends.cuda.matmul.allow_tf32 = True
     info = SubmissionInfo(path=folder.name, sha256="", files=tuple(os.listdir(folder)))  # noqa: PTH208
     job = Job(course=ROOT, assignments=(), submission=folder, info=info, refused={})
@@ -142,56 +140,60 @@ def session(folder: Path) -> Iterator[tuple[Track, WorkerPool]]:
         pool = WorkerPool("cuda", Path(scratch))
         try:
             run = Run.begin(job, "cuda", lambda _event: None)
-            yield _track(run, Crew(run, Standing(run), pool)), pool
+            yield _benchmarks(run, Crew(run, Standing(run), pool)), pool
         finally:
             pool.close()
 
 
-def repetitions(track: Track, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int) -> list[dict[str, Any]]:
-    """Races with new workers and new inputs each."""
-    track.crew.baselines.begin([case], everyone=True)
-    workers = [start(pool) for _ in range(count)]
+def repetitions(
+    benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int
+) -> list[dict[str, Any]]:
+    """Benchmark runs with new workers and new inputs each."""
+    benchmarks.crew.baselines.begin([case], everyone=True)
     found = []
-    for number, worker in enumerate(workers):
-        job = track.run.job.model_copy(update={"contenders": "needed" if number else "all"})
-        own = _track(replace(track.run, job=job, seed=secrets.randbits(53)), track.crew)
-        with worker:
-            found.append(repetition(own, pool, worker, case, folder))
+    for number in range(count):
+        job = benchmarks.run.job.model_copy(update={"contenders": "needed" if number else "all"})
+        own = _benchmarks(replace(benchmarks.run, job=job, seed=secrets.randbits(53)), benchmarks.crew)
+        found.append(repetition(own, pool, case, folder))
     return found
 
 
-def _track(run: Run, crew: Crew) -> Track:
-    return Track(run, crew, Comparison(run, Reference(run, crew)))
+def _benchmarks(run: Run, crew: Crew) -> Benchmarks:
+    return Benchmarks(run, crew, Comparison(run, Reference(run, crew)))
 
 
-def repetition(track: Track, pool: WorkerPool, worker: Contender, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
+def repetition(benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
     """What a grading would make of the case: what was measured, and the points."""
+    workers: list[Contender] = []
+    load_s: list[float] = []
+
+    def loaded() -> Contender:
+        started = time.monotonic()
+        workers.append(worker := start(pool))
+        load_file(worker, folder, case.assignment)
+        load_s.append(time.monotonic() - started)
+        return worker
+
     started = time.monotonic()
-    load_file(worker, folder, case.assignment)
-    loaded = time.monotonic()
     try:
-        heat = run_heat(track, case, worker, Evidence())
-    except FarTooSlow as slow:
-        return {"stopped_after_s": slow.call_s, "points": 0.0}
-    if raced_twice := heat.verdict.is_doubted:
-        worker.kill()
-        with start(pool) as another:
-            load_file(another, folder, case.assignment)
-            heat = run_second_heat(track, case, heat, another, Evidence())
-    bands = band_results(case, heat.verdict)
+        timed = benchmarks.measure(case, Evidence(), loaded)
+    finally:
+        end_all(workers)
+    if timed.verdict is None or timed.measured is None:
+        return {"stopped": timed.words, "points": 0.0}
     return {
-        "points": sum(band.points for band in bands if band.reached),
-        "possible": sum(band.points for band in bands),
-        "undecided": any(band.undecided for band in bands),
-        "speedups": {name: asdict(estimate) for name, estimate in heat.verdict.speedups.items()},
-        "measured": heat.measured.model_dump(),
-        "raced_twice": raced_twice,
-        "seconds": {"load": loaded - started, "race": time.monotonic() - loaded},
+        "points": sum(band.points for band in timed.bands if band.reached),
+        "possible": sum(band.points for band in timed.bands),
+        "undecided": any(band.undecided for band in timed.bands),
+        "speedups": {name: interval.model_dump() for name, interval in timed.verdict.speedups.items()},
+        "measured": timed.measured.model_dump(),
+        "raced_twice": len(workers) > 1,
+        "seconds": {"load": load_s[0], "race": time.monotonic() - started - sum(load_s)},
     }
 
 
 def start(pool: WorkerPool) -> Contender:
-    """A worker on its way that a race treats as a student's: the course's own are spared the wiping of memory before each batch."""
+    """A worker that a benchmark run treats as a student's: the course's own are spared the wiping of memory before each batch."""
     worker = pool.start_own("cuda", CACHES)
     worker.trusted = False
     return worker

@@ -53,6 +53,7 @@ class Evidence:
     launches: int | None = None  # of the submission's kernels in the last call, if they were counted
     launched: tuple[LaunchedKernel, ...] = ()  # the first of them, in the worker's words
     kept: tuple[str, ...] = ()  # outputs of the last call in memory that an earlier call had returned
+    size: str = ""  # that a speed case was timed at
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
     words: str = ""  # of a passed check, or of a speed case that was not measured to the end

@@ -15,7 +15,6 @@ import torch
 
 from grader.contender.contender import Contender
 from grader.judge.evidence import CaseRefused, CheckFailed
-from grader.verdict.tally import Conditions
 
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16
@@ -117,10 +116,10 @@ class Gauge:
         except pynvml.NVMLError:
             self._nvml = None
 
-    def conditions(self) -> Conditions:
-        """The GPU's clocks in MHz and its temperature in °C, now."""
+    def clocks(self) -> dict[str, int | None]:
+        """The GPU's clocks in MHz and its temperature in °C now, as `Round` has them; nothing if the driver does not tell."""
         if self._nvml is None:
-            return Conditions()
+            return {}
         nvml = self._nvml
 
         def ask(function: str, *arguments: int) -> int | None:
@@ -129,11 +128,11 @@ class Gauge:
             except nvml.NVMLError:
                 return None
 
-        return Conditions(
-            ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-            ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
-            ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
-        )
+        return {
+            "sm_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+            "temperature_c": ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        }
 
     def others(self) -> list[int]:
         """Ids of other processes that compute on this GPU, without the judge and its workers.

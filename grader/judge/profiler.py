@@ -25,12 +25,10 @@ from grader.judge.baselines import COMPILE
 from grader.judge.cases import BoundSpeedCase, SpeedSizes
 from grader.judge.crew import Crew
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
-from grader.judge.heats import run_heat, run_second_heat, stopped
 from grader.judge.loading import load_file
-from grader.judge.race import FarTooSlow
 from grader.judge.run import Run
+from grader.judge.speed.benchmark import Benchmarks
 from grader.judge.standing import Standing
-from grader.judge.track import Track
 from grader.nvidia import find_ncu, find_nvcc
 from grader.problem import Call
 from grader.profile.compiled import unpack
@@ -61,14 +59,14 @@ class Profiler:
     """Profiles every speed case of the run, and emits its profile.
 
     Without a GPU a worker traces the case's call on memory of the case's real size that costs nothing until it is touched:
-    all zeros. Another worker compiles the launches. On a machine with a GPU a third one makes the call there, and races
+    all zeros. Another worker compiles the launches. On a machine with a GPU a third one makes the call there, and benchmark runs
     follow.
     """
 
     run: Run
     standing: Standing
     crew: Crew
-    track: Track
+    benchmarks: Benchmarks
     _beside: dict[WorkerKind, tuple[str, Contender]] = field(init=False, default_factory=dict)
 
     def run_all(self) -> None:
@@ -248,14 +246,10 @@ class Profiler:
             return size.model_copy(update={"unknown": f"the GPU has less than {case.memory_gib:g} GiB free"})
         self.run.emit(CaseNote(text=f"is timed at {case.case.tries}"))
         try:
-            heat = run_heat(self.track, case, self.crew.worker(case.assignment), Evidence())
-            if heat.verdict.is_doubted:
-                heat = run_second_heat(self.track, case, heat, self.crew.worker(case.assignment), Evidence())
-        except FarTooSlow as slow:
-            return size.model_copy(update={"unknown": stopped(case, slow.call_s)[1]})
+            timed = self.benchmarks.measure(case, Evidence())
         except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, MemoryError) as fault:
             return size.model_copy(update={"unknown": _words(fault)})
-        return size.model_copy(update={"measured": heat.measured})
+        return size.model_copy(update={"measured": timed.measured, "unknown": timed.words})
 
     def _sources(self) -> dict[str, str]:
         job = self.run.job

@@ -13,7 +13,7 @@ from grader.contender.contender import WorkerUnavailable
 from grader.contender.replies import ContenderFault
 from grader.job import CaseDone, SpeedDone
 from grader.judge.canary import Canary
-from grader.judge.cases import BoundSpeedCase, ReportPlace
+from grader.judge.cases import ReportPlace, SpeedSizes
 from grader.judge.compilation import Compilation
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, with_input
 from grader.judge.run import Run
@@ -83,8 +83,7 @@ class Results:
 
     def keep_speed(
         self,
-        place: ReportPlace,
-        timed: BoundSpeedCase,
+        sizes: SpeedSizes,
         error: BaseException | None,
         evidence: Evidence,
         time_s: float,
@@ -92,21 +91,21 @@ class Results:
         """Keep the result of a speed case, and emit it.
 
         Args:
-            timed: the case in the size that was timed, or else the declared size.
             error: how the case ended; None if it passed.
             time_s: seconds that timing took.
         """
+        place, declared = sizes.place, sizes.declared
         if place.key in self.speed and error is None:
             return  # the test's teardown adds nothing
         end = _end(self._looked_into(place, error), place.assignment.spec)
         result = SpeedCaseResult(
             name=place.name,
-            size=timed.case.tries,
+            size=evidence.size or declared.case.tries,
             outcome=end.outcome,
             message=end.message or evidence.words,
             diagnosis=end.details,
             traceback=end.traceback,
-            points=speed_points(timed.speed.bands, evidence.bands, end.outcome),
+            points=speed_points(declared.speed.bands, evidence.bands, end.outcome),
             bands=evidence.bands,
             measured=evidence.measured,
             time_s=time_s,

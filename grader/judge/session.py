@@ -14,7 +14,6 @@ import torch
 from grader.assignment import CourseError, Device
 from grader.contender.pool import WorkerPool
 from grader.job import Benchmarked, Event, Finished, Job, Planned, PlannedPart
-from grader.judge import ruler
 from grader.judge.admission import Admission
 from grader.judge.canary import Canary
 from grader.judge.comparison import Comparison, Reference
@@ -23,13 +22,14 @@ from grader.judge.crew import Crew
 from grader.judge.gathering import Gathering, report_of
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
-from grader.judge.plugin import SpeedTests
 from grader.judge.profiler import Profiler
 from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.judge.schedule import Schedule, Works
+from grader.judge.speed import quick_check
+from grader.judge.speed.benchmark import Benchmarks
+from grader.judge.speed.plugin import SpeedTests
 from grader.judge.standing import Standing
-from grader.judge.track import Track
 from grader.judge.trial import Trials
 from grader.problem import load_problem
 from grader.protocol import NEEDED_FOR_GRADIENTS
@@ -65,7 +65,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         if pool.device == "cuda":
             standing.finish_looking()
             start_the_courses_own(run, crew, 0.0)
-        Profiler(run, standing, crew, Track(run, crew, comparison)).run_all()
+        Profiler(run, standing, crew, Benchmarks(run, crew, comparison)).run_all()
         emit(Finished(report=report_of(run, (), isolation, started, time.monotonic() - clock)))
         return
     hoarding = Hoarding(run, crew)
@@ -78,7 +78,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     problems = {one.name: load_problem(one) for one in run.assignments}
     works = Works(run, standing, crew, hoarding, comparison, trials, problems)
     schedule = Schedule(run, standing, crew, lanes, works, admission, compilation, results)
-    speed = SpeedTests(Track(run, crew, comparison), hoarding, admission, results)
+    speed = SpeedTests(Benchmarks(run, crew, comparison), hoarding, admission, results)
     start_the_courses_own(run, crew, schedule.starting_gib)
     try:
         interrupted = not run_all(run, schedule, works, speed)
@@ -90,8 +90,8 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         raise Interrupted
     if not interrupted:
         results.look_back()
-    if speed.benchmarks:
-        emit(Benchmarked(json_text=speed.benchmarks))
+    if speed.record:
+        emit(Benchmarked(json_text=speed.record))
     gathering = Gathering(run, standing, results, compilation, interrupted)
     emit(Finished(report=gathering.report(isolation, started, time.monotonic() - clock)))
 
@@ -114,7 +114,7 @@ def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
 
     def load_early() -> None:
         for one in raced:
-            ruler.load_early(one.cases[-1], run.device)
+            quick_check.load_early(one.cases[-1], run.device)
 
     free_gib = run.free_gib() - starting_gib
     roomy = [case for one in raced if (case := one.fitting(free_gib)) is not None]

@@ -285,20 +285,28 @@ class BandResult(Model):
     )
 
 
-class RoundRecord(Model):
-    """One round: the order of contenders, the state of the GPU, and seconds of a call of each contender."""
+class Round(Model):
+    """One round: a batch of every entrant, in `order`, with the state of the GPU before it."""
 
     order: tuple[str, ...]
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     temperature_c: int | None = None
-    times_s: dict[str, float]
-    judged_s: float = Field(description="of the submission, by the judge's clock")
+    times_s: dict[str, float] = Field(description="of a call of each entrant, as its worker claims")
+    batch_s: float = Field(description="of the submission's batch, by the judge's clock")
+    nothing_s: float = Field(description="of a batch of as many calls that do nothing, by the judge's clock")
     repeats: int | None = Field(
         default=None,
         ge=0,
         description="batches that were run again, as the GPU was busy after them; null: not recorded",
     )
+
+
+class Alone(Model):
+    """Times measured after the end of the submission's process, which bound those of the rounds."""
+
+    times_s: dict[str, float] = Field(default={}, description="of a call of each baseline")
+    nothing_s: float | None = Field(default=None, description="of a batch of calls that do nothing; null: no bound")
 
 
 class SpeedMeasurement(Model):
@@ -310,7 +318,8 @@ class SpeedMeasurement(Model):
     judged_s: Interval = Field(description="of the submission, by the judge's clock")
     corroborated: bool = Field(description="whether the claim stands; where not, the judge's time counts")
     flags: tuple[str, ...] = ()
-    rounds: tuple[RoundRecord, ...]
+    rounds: tuple[Round, ...]
+    alone: Alone = Alone()
 
 
 class SpeedCaseResult(Model):

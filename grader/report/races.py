@@ -12,11 +12,12 @@ from grader.report.model import (
     ContenderTime,
     Interval,
     Report,
-    RoundRecord,
+    Round,
     SpeedMeasurement,
 )
 from grader.report.speed import name_of
 from grader.report.svg import WIDTH, Axis, Mark, Plot, dot, grid, label, levels, line, path, spanning, square
+from grader.verdict.speed import judged_times_s
 
 YARDSTICKS = ("copy", "matmul")
 KEY = {"submission": "own", "eager": "eager", "compile": "compile", "reference": "staff"}  # others look like `others`
@@ -236,7 +237,9 @@ def rounds(timed: Timed, name: str) -> Plot | None:
     series = {one: [record.times_s[one] for record in records] for one in names}
     lanes = [(name_of(one), series[one], KEY.get(one, "others")) for one in names]
     if "submission" in series:
-        lanes.append(("your code, by the judge's clock", [record.judged_s for record in records], "judged"))
+        calls = next(one.calls for one in timed.measured.contenders if one.name == "submission")
+        judged_s = judged_times_s(records, timed.measured.alone, calls)
+        lanes.append(("your code, by the judge's clock", judged_s, "judged"))
     x = Axis(0, max(len(records) - 1, 1), 230, WIDTH - 100)
     span = min(max(LEAST_SPAN, *(abs(share) for _, times, _ in lanes for share in _around(times))), MOST_SPAN)
     marks: list[Mark] = []
@@ -283,7 +286,7 @@ def _number(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-STATES: dict[str, Callable[[RoundRecord], str]] = {
+STATES: dict[str, Callable[[Round], str]] = {
     "clock, MHz": lambda one: _number(one.sm_clock_mhz),
     "memory clock, MHz": lambda one: _number(one.memory_clock_mhz),
     "temperature, °C": lambda one: _number(one.temperature_c),

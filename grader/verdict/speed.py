@@ -1,30 +1,31 @@
-"""Turns the times of a race into a verdict: the clock that counts, the speed-ups, the reached bands, and flags for a TA."""
+"""The arithmetic of a speed case: how many calls make a batch, whether another round is worth its time, and the verdict on the
+rounds: the clock that counts, the speed-ups, the reached bands, and flags for a TA.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from grader.assignment import Band
-from grader.verdict.statistics import Estimate, median_interval, reach, speedup
+from grader.assignment import Band, Timing
+from grader.report.model import Alone, Interval, Round
+from grader.verdict.statistics import median_interval, reach, speedup
 
 SUBMISSION = "submission"
-BEYOND_ROOFLINE = 1.05
-RESOLUTION_S = 1e-9
-DOUBT = 0.005  # a larger lift, as a share of the claim, makes a verdict doubted
+BEYOND_ROOFLINE = 1.05  # a larger share of the roofline than this is not believed
+RESOLUTION_S = 1e-9  # the least time that a claim counts as, so that ratios are finite
+DOUBT = 0.005  # the judge's clock lifts the claim by more than this share of it: the verdict is doubted
 IMPOSSIBLE = 0.8  # no code takes less than this share of the roofline's time
-
-
-@dataclass(frozen=True)
-class Lap:
-    """One round of a race.
-
-    times_s: seconds of a call by contender, as its worker claims.
-    judged_s: seconds of a call of the submission, by the judge's clock.
-    """
-
-    times_s: Mapping[str, float]
-    judged_s: float
+WARM_SETS = 4  # input sets while the entrants warm up, and the fewest that a batch of a round has
+SHARE_OF_FREE_MEMORY = 0.7  # for input sets; the entrants' own memory and the checks need the rest
+SHARE_OF_LIMIT = 2  # a batch is sized for a call that takes this many times the roofline's time
+HOST_NOISE_S = 0.00015  # two batches of calls that do nothing differ by up to this
+QUICK_ROUNDS = 3
+# Rounds between two looks at the verdict: looks after every round would by chance meet a verdict to stop at.
+FURTHER_ROUNDS = 4
+NOISY_LIFT = 0.15  # a busy host lifts an honest claim by no more than this share of it
 
 
 @dataclass(frozen=True)
@@ -34,36 +35,43 @@ class Roofline:
     Work is in bytes if the yardstick is a device copy, in FLOPs if it is a matrix product.
     """
 
-    contender: str
+    yardstick: str
     its_work: float
     case_work: float
 
-    def limit_s(self, lap: Lap) -> float:
-        """Seconds that a call of the case takes at the yardstick's rate in this round."""
-        return lap.times_s[self.contender] * self.case_work / self.its_work
+    def limit_s(self, yardstick_s: float) -> float:
+        """Seconds that a call of the case takes at the rate of a yardstick whose call takes `yardstick_s`."""
+        return yardstick_s * self.case_work / self.its_work
+
+
+class Times(NamedTuple):
+    """Seconds of a call in each round: by entrant, and of the submission by the judge's clock."""
+
+    of: Mapping[str, Sequence[float]]
+    judged_s: Sequence[float]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a race's rounds. Times are seconds of a call.
+    """The verdict on a run's rounds. Times are seconds of a call.
 
     claimed, judged: the submission's time by its worker's clock and by the judge's.
     corroborated: whether the claim counts; otherwise the judge's time does.
-    counted_s: the submission's time that counts, by round. counted: the time that counts, by contender.
+    counted_s: the submission's time that counts, by round. counted: the time that counts, by entrant.
     speedups: baseline time / submission time, by baseline.
     reached, undecided: by band, whether its points are earned, and whether its edge lies inside the interval.
-    shares: of the roofline, by contender.
+    shares: of the roofline, by entrant.
     lift: by how much the judge's clock lifts the claim, as a share of the claim; the roofline may lift the claim
         further.
     flags: sentences for a TA.
     """
 
-    claimed: Estimate
-    judged: Estimate
+    claimed: Interval
+    judged: Interval
     corroborated: bool
     counted_s: tuple[float, ...]
-    counted: Mapping[str, Estimate]
-    speedups: Mapping[str, Estimate]
+    counted: Mapping[str, Interval]
+    speedups: Mapping[str, Interval]
     reached: tuple[bool, ...]
     undecided: tuple[bool, ...]
     shares: Mapping[str, float]
@@ -76,36 +84,138 @@ class Verdict:
         return self.lift > DOUBT
 
 
-def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, margin: float) -> Verdict:
-    """The verdict on one case.
+@dataclass(frozen=True)
+class Sizes:
+    """Calls of a batch: `calls` by entrant; `wanted` of the submission if memory were no bound."""
+
+    calls: Mapping[str, int]
+    wanted: int
+
+
+def batch_sizes(
+    warm_s: Mapping[str, float], set_bytes: int, cache_bytes: int, free_bytes: float, rules: Timing, roofline: Roofline
+) -> Sizes:
+    """The calls of each entrant's batch: enough to last `batch_s`, and to touch more memory than the cache holds.
 
     Args:
-        laps: at least one.
-        bands: as problem.toml has them; every lap has the baseline of each band.
+        warm_s: seconds of a warm call, by entrant.
+        set_bytes: bytes of the tensors of one call.
+    """
+    fewest = max(WARM_SETS, math.ceil(4 * cache_bytes / set_bytes))
+    most = min(max(WARM_SETS, int(SHARE_OF_FREE_MEMORY * free_bytes / set_bytes)), rules.max_calls)
+
+    def lasting(call_s: float) -> int:
+        return max(fewest, math.ceil(rules.batch_s / max(call_s, 1e-7)))
+
+    calls = {name: min(lasting(call_s), most) for name, call_s in warm_s.items()}
+    # A batch of few calls has a larger share of its start and end in each. A submission must not gain from being slow
+    # while warming up.
+    likely = lasting(SHARE_OF_LIMIT * roofline.limit_s(warm_s[roofline.yardstick]))
+    calls[SUBMISSION] = max(calls[SUBMISSION], min(likely, most))
+    return Sizes(calls, min(likely, rules.max_calls))
+
+
+@dataclass(frozen=True)
+class SpeedRules:
+    """The rules by which the rounds of a speed case are judged.
+
+    Attributes:
+        timing: [timing] of problem.toml.
+        calls: of a batch of the submission.
+    """
+
+    timing: Timing
+    bands: Sequence[Band]
+    roofline: Roofline
+    calls: int
+
+    def times(self, rounds: Sequence[Round], alone: Alone) -> Times:
+        """The times of each round that count. A baseline's and the null entrant's time is bounded by `alone`, because
+        the submission may have slowed them down.
+        """
+        most_s = {name: self._slack * alone_s for name, alone_s in alone.times_s.items()}
+        return Times(
+            {
+                name: [min(one.times_s[name], most_s.get(name, math.inf)) for one in rounds]
+                for name in rounds[0].times_s
+            },
+            judged_times_s(rounds, alone, self.calls),
+        )
+
+    def verdict(self, rounds: Sequence[Round], alone: Alone) -> Verdict:
+        """The verdict on at least one round; its flags name each baseline that was slower beside the submission."""
+        verdict = judge(self.times(rounds, alone), self.bands, self.roofline, self.timing.margin)
+        slowed = [
+            f"{name} took {milliseconds(beside_s)} a call in the rounds, and {milliseconds(alone_s)} when the submission's process had "
+            "been ended: no more than the margin above that counts"
+            for name, alone_s in alone.times_s.items()
+            if (beside_s := median_interval([one.times_s[name] for one in rounds]).median) > self._slack * alone_s
+        ]
+        return replace(verdict, flags=(*verdict.flags, *slowed))
+
+    def wants_another_round(self, rounds: Sequence[Round], spent_s: float, quick: bool) -> bool:
+        """Whether to run another round. The first rounds always run. Further rounds run, while there is time, if the
+        edge of a band lies in the interval of a speed-up; and once if the judge's clock lifts the claim, but by no more
+        than a busy host's noise.
+        """
+        first = QUICK_ROUNDS if quick else self.timing.rounds
+        further = len(rounds) - first
+        if further < 0:
+            return True
+        if quick or len(rounds) >= self.timing.max_rounds:
+            return False
+        if further % FURTHER_ROUNDS:
+            return True
+        if spent_s >= self.timing.budget_s:
+            return False
+        verdict = self.verdict(rounds, Alone())
+        may_be_noise = verdict.is_doubted and verdict.lift <= NOISY_LIFT
+        return any(verdict.undecided) or (may_be_noise and further == 0)
+
+    @property
+    def _slack(self) -> float:
+        return 1 + self.timing.margin
+
+
+def judged_times_s(rounds: Sequence[Round], alone: Alone, calls: int) -> list[float]:
+    """Seconds of a call of the submission in each round by the judge's clock: its batch of `calls` calls without what a
+    batch of nothing takes.
+    """
+    nothing_s = median_interval([one.nothing_s for one in rounds]).median
+    if alone.nothing_s is not None:
+        nothing_s = min(nothing_s, alone.nothing_s + HOST_NOISE_S)
+    return [(one.batch_s - nothing_s) / calls for one in rounds]
+
+
+def judge(times: Times, bands: Sequence[Band], roofline: Roofline, margin: float) -> Verdict:
+    """The verdict on the times of at least one round.
+
+    Args:
+        bands: as problem.toml has them; `times` has the baseline of each band.
         margin: how far below the judge's time a claim may lie, relative to the judge's time.
     """
-    claims = [max(lap.times_s[SUBMISSION], RESOLUTION_S) for lap in laps]
-    claimed, judged = median_interval(claims), median_interval([lap.judged_s for lap in laps])
-    limits = [roofline.limit_s(lap) for lap in laps]
+    claims = [max(time_s, RESOLUTION_S) for time_s in times.of[SUBMISSION]]
+    claimed, judged = median_interval(claims), median_interval(times.judged_s)
+    limits = [roofline.limit_s(time_s) for time_s in times.of[roofline.yardstick]]
     corroborated = claimed.median >= (1 - margin) * judged.low
-    by_clocks, flags = _by_both_clocks(claims, [lap.judged_s for lap in laps], corroborated, margin)
+    by_clocks, flags = _by_both_clocks(claims, times.judged_s, corroborated, margin)
     if judged.median < IMPOSSIBLE * median_interval(limits).median:
         flags.append(
             f"the judge's clock found {milliseconds(judged.median)} a call, less than this machine can do: it says nothing about the claim"
         )
     share = median_interval([limit / time for limit, time in zip(limits, by_clocks, strict=True)]).median
     beyond = share > BEYOND_ROOFLINE
-    times = [
+    counted = [
         limit if limit > (1 if beyond else BEYOND_ROOFLINE) * time else time
         for limit, time in zip(limits, by_clocks, strict=True)
     ]
     if beyond:
         flags.append(
-            f"beyond the roofline: {share:.0%} of what this machine does at most ({roofline.contender}); "
+            f"beyond the roofline: {share:.0%} of what this machine does at most ({roofline.yardstick}); "
             "no time below that limit counts"
         )
-    by_name = {name: [lap.times_s[name] for lap in laps] for name in laps[0].times_s} | {SUBMISSION: times}
-    speedups = {name: speedup(by_name[name], times) for name in by_name if name != SUBMISSION}
+    by_name = {**times.of, SUBMISSION: counted}
+    speedups = {name: speedup(by_name[name], counted) for name in by_name if name != SUBMISSION}
     verdicts = [reach(speedups[band.vs], band.speedup) for band in bands]
     flags += [
         f"undecided: {one.speedup:g} × {one.vs} lies inside the interval even so; you have the band"
@@ -116,7 +226,7 @@ def judge_laps(laps: Sequence[Lap], bands: Sequence[Band], roofline: Roofline, m
         claimed=claimed,
         judged=judged,
         corroborated=corroborated,
-        counted_s=tuple(times),
+        counted_s=tuple(counted),
         counted={name: median_interval(values) for name, values in by_name.items()},
         speedups=speedups,
         reached=tuple(one.reached for one in verdicts),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from grader.report.model import PartResult, SpeedCaseResult
-from grader.verdict.tally import FURTHER_ROUNDS, WARM_SETS
+from grader.verdict.speed import FURTHER_ROUNDS, WARM_SETS
 from tests.conftest import TWICE, Course, Ran, Running, StartRun, problem_toml
 from tests.support.cheats import BASELINE, CHEATS, OVERCOME, N, module, speed_cases
 

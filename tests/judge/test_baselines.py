@@ -19,7 +19,7 @@ from grader.contender.replies import ContenderFault
 from grader.judge.baselines import Baselines, call_unseen, kept_caches
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.gpu import Gauge
-from grader.judge.timing import Bench
+from grader.judge.speed.clock import InputSets
 from grader.problem import Call
 from grader.protocol import Prepare, Request
 from tests.conftest import ROOT
@@ -235,7 +235,7 @@ def test_it_is_called_as_it_will_be_in_its_race(case: BoundSpeedCase) -> None:
     """Or torch.compile would compile something else."""
     early, race = how_called(case), StandIn()
     call, cpu = case.inputs(1, 0, torch.device("cpu")), torch.device("cpu")
-    with Bench([call], case.problem.outputs(call), case.dtype, cpu, Gauge(cpu, measuring=False)) as bench:
+    with InputSets([call], case.problem.outputs(call), case.dtype, cpu, Gauge(cpu, measuring=False)) as bench:
         bench.invite(cast("Contender", race), collects=False)
     assert early == race.what
     layouts, has_upstream, options, _ = early

@@ -9,7 +9,7 @@ import pytest
 
 TIMES_S = (0.001, 0.0010000000000000003, 0.3, 1e-7)
 TEST = f"""
-from grader.judge.plugin import Replay
+from grader.judge.speed.plugin import Replay
 import pytest
 
 replay = Replay()

@@ -13,7 +13,7 @@ import pytest
 
 from grader.judge import session
 from grader.judge.cases import SpeedSizes
-from grader.judge.plugin import SpeedTests, run_pytest
+from grader.judge.speed.plugin import SpeedTests, run_pytest
 from tests.conftest import ROOT
 
 
@@ -27,21 +27,15 @@ def test_a_grading_without_races_can_be_interrupted() -> None:
     assert not session.run_all(grading, Interrupted(), nobody, nobody)  # type: ignore[arg-type]
 
 
-def test_an_interrupted_race_shows_nobodys_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_shows_nobodys_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An argument may hold the whole course, whose words take minutes to make: a judge that is asked to end has seconds."""
-    test = "def interrupted(one):\n    raise KeyboardInterrupt\n\ndef test_one(track, speed_case):\n    interrupted(track)\n"
+    test = "def interrupted(one):\n    raise KeyboardInterrupt\n\ndef test_one(speed, speed_case):\n    interrupted(speed)\n"
     (tmp_path / "test_one.py").write_text(test)
     shown: list[str] = []
     sizes = SimpleNamespace(declared=SimpleNamespace(id="large"), place=SimpleNamespace(started=None))
 
     class Argument:
-        run: Any = SimpleNamespace(
-            speed_cases=[sizes], emit=lambda _: None, gauge=SimpleNamespace(look_again=lambda: None)
-        )
-        crew: Any = SimpleNamespace(settle=lambda: None)
-
-        def fitting(self, *_: object) -> str:
-            return "fits"
+        run: Any = SimpleNamespace(speed_cases=[sizes], emit=lambda _: None)
 
         def __repr__(self) -> str:
             shown.append("an argument")
@@ -62,7 +56,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.judge.plugin import run_pytest
+from grader.judge.speed.plugin import run_pytest
 from grader.judge.__main__ import keep_environment
 
 folder = Path(sys.argv[1])
@@ -136,7 +130,7 @@ class Loggers(dict):
 logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
 sys.exit(pytest.main(sys.argv[1:]))
 """
-    ini = Path(session.__file__).with_name("pytest.ini")
+    ini = Path(session.__file__).with_name("speed") / "pytest.ini"
     command = [sys.executable, "-c", program, "-c", str(ini), "--rootdir", str(tmp_path), str(tmp_path / "test_one.py")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -17,7 +17,7 @@ from grader.report.model import (
     Interval,
     Isolation,
     Points,
-    RoundRecord,
+    Round,
     SpeedCaseResult,
     SpeedMeasurement,
     SpeedResult,
@@ -52,9 +52,8 @@ COPYING = (
 
 def measured(*contenders: ContenderTime, roofline: str = "copy", flags: tuple[str, ...] = ()) -> SpeedMeasurement:
     times = contenders or COPYING
-    lap = RoundRecord(
-        order=("copy", "submission"), times_s={one.name: one.time_s.median for one in times}, judged_s=4e-4
-    )
+    medians_s = {one.name: one.time_s.median for one in times}
+    one_round = Round(order=("copy", "submission"), times_s=medians_s, batch_s=16 * 4e-4, nothing_s=0.0)
     return SpeedMeasurement(
         roofline=roofline,
         contenders=times,
@@ -62,7 +61,7 @@ def measured(*contenders: ContenderTime, roofline: str = "copy", flags: tuple[st
         judged_s=interval(4e-4),
         corroborated=True,
         flags=flags,
-        rounds=(lap,),
+        rounds=(one_round,),
     )
 
 

@@ -13,7 +13,7 @@ import torch
 
 from grader.assignment import load_course
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
-from grader.judge.ruler import Ruler
+from grader.judge.speed.quick_check import QuickCheck
 from tests.conftest import ROOT
 
 CPU = torch.device("cpu")
@@ -30,9 +30,9 @@ def case(request: pytest.FixtureRequest) -> BoundSpeedCase:
 
 
 def accepted(case: BoundSpeedCase, answer: Answer) -> list[bool]:
-    ruler = Ruler(JUDGE, case, case.inputs(1, 0, CPU))
+    check = QuickCheck(JUDGE, case, case.inputs(1, 0, CPU))
     calls = [case.inputs(2, number, CPU) for number in range(3)]
-    return [ruler.accepts(call, {"y": answer(call.args["x"]).to(case.dtype)}) for call in calls]
+    return [check.accepts(call, {"y": answer(call.args["x"]).to(case.dtype)}) for call in calls]
 
 
 def over_part(x: torch.Tensor, share: float) -> torch.Tensor:

@@ -452,7 +452,7 @@ def timed(x):
             pickle.dump({key: y}, file)
     return y
 """,
-        says="raced twice: in the first race the worker said",
+        says="timed twice: in the first run the worker said",
     ),
     "in_advance": Cheat(
         "the answers are left where the last batch's results were collected; before the rounds all batches have the same inputs",

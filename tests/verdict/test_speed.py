@@ -1,4 +1,4 @@
-"""From laps to a verdict: whose clock counts, what the machine's limit allows, and which bands are paid, with known numbers."""
+"""From times to a verdict: whose clock counts, what the machine's limit allows, and which bands are paid, with known numbers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from grader.verdict.speed import (
     BEYOND_ROOFLINE,
     RESOLUTION_S,
     SUBMISSION,
-    Lap,
     Roofline,
+    Times,
     Verdict,
-    judge_laps,
+    judge,
     milliseconds,
 )
 from grader.verdict.statistics import median_interval
@@ -31,22 +31,23 @@ BANDS = (Band(vs="eager", speedup=1.5, points=1), Band(vs="compile", speedup=1.0
 COPY = Roofline("copy", its_work=1.0, case_work=1.0)  # a copy of just the case's bytes
 
 
-def laps_of(
+def times_of(
     claims: Sequence[float],
     judged: Sequence[float] | None = None,
     *,
     eager: float = 2.0,
     compiled: float = 1.0,
     copy: float = 0.5,
-) -> list[Lap]:
+) -> Times:
     """Rounds in milliseconds; without others the judge agrees with every claim."""
-    others = {"eager": eager * MS, "compile": compiled * MS, "copy": copy * MS}
-    pairs = zip(claims, claims if judged is None else judged, strict=True)
-    return [Lap(others | {"submission": claim * MS}, clock * MS) for claim, clock in pairs]
+    others = {"eager": eager, "compile": compiled, "copy": copy}
+    of = {name: [time * MS] * len(claims) for name, time in others.items()}
+    clock = claims if judged is None else judged
+    return Times(of | {"submission": [claim * MS for claim in claims]}, [time * MS for time in clock])
 
 
-def verdict_on(laps: Sequence[Lap], bands: Sequence[Band] = BANDS, roofline: Roofline = COPY) -> Verdict:
-    return judge_laps(laps, bands, roofline, MARGIN)
+def verdict_on(times: Times, bands: Sequence[Band] = BANDS, roofline: Roofline = COPY) -> Verdict:
+    return judge(times, bands, roofline, MARGIN)
 
 
 # Whose clock counts ---------------------------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ def verdict_on(laps: Sequence[Lap], bands: Sequence[Band] = BANDS, roofline: Roo
 
 def test_a_claim_that_the_judge_confirms_counts() -> None:
     """The worker's clock is the finer one: the judge's noise does not enter."""
-    verdict = verdict_on(laps_of([1.0] * 7, [0.98, 1.03, 1.0, 1.01, 0.99, 1.02, 1.0]))
+    verdict = verdict_on(times_of([1.0] * 7, [0.98, 1.03, 1.0, 1.01, 0.99, 1.02, 1.0]))
     assert verdict.corroborated
     assert verdict.counted_s == (1.0 * MS,) * 7
     assert verdict.flags == ()
@@ -63,13 +64,13 @@ def test_a_claim_that_the_judge_confirms_counts() -> None:
 
 def test_a_claim_above_the_judges_time_counts_too() -> None:
     """Nobody overstates; where it happens it costs only the one who does."""
-    verdict = verdict_on(laps_of([1.3] * 3, [1.0] * 3))
+    verdict = verdict_on(times_of([1.3] * 3, [1.0] * 3))
     assert verdict.corroborated
     assert verdict.counted["submission"].median == 1.3 * MS
 
 
 def test_a_claim_far_below_the_judges_time_does_not_count() -> None:
-    verdict = verdict_on(laps_of([0.6] * 3, [1.2] * 3))
+    verdict = verdict_on(times_of([0.6] * 3, [1.2] * 3))
     assert not verdict.corroborated
     assert verdict.counted_s == (1.2 * MS,) * 3
     assert verdict.counted["submission"].median == 1.2 * MS
@@ -80,20 +81,20 @@ def test_a_claim_far_below_the_judges_time_does_not_count() -> None:
 
 
 def test_the_flag_names_both_times() -> None:
-    (flag,) = verdict_on(laps_of([0.6] * 3, [1.2345] * 3)).flags
+    (flag,) = verdict_on(times_of([0.6] * 3, [1.2345] * 3)).flags
     assert flag == (
         "not corroborated: the worker says 0.6 ms a call, by the judge's clock it was 1.234 ms; the judge's time counts"
     )
 
 
 def test_where_the_judges_time_counts_a_larger_claim_still_counts_in_its_round() -> None:
-    verdict = verdict_on(laps_of([0.6, 0.6, 1.5], [1.2, 1.2, 1.2]))
+    verdict = verdict_on(times_of([0.6, 0.6, 1.5], [1.2, 1.2, 1.2]))
     assert verdict.counted_s == (1.2 * MS, 1.2 * MS, 1.5 * MS)
 
 
 @pytest.mark.parametrize(("claim", "stands"), [(0.9501, True), (0.9499, False)])
 def test_the_margin_is_the_edge(claim: float, stands: bool) -> None:
-    verdict = verdict_on(laps_of([claim] * 5, [1.0] * 5))
+    verdict = verdict_on(times_of([claim] * 5, [1.0] * 5))
     assert verdict.corroborated is stands
     assert verdict.counted["submission"].median == pytest.approx((claim if stands else 1.0) * MS)
 
@@ -103,7 +104,7 @@ def test_the_margin_starts_at_the_lower_end_of_the_judges_interval(claim: float,
     """The judge's clock is coarse: where its interval goes from 0.9 to 1.1, a claim of 0.86 does not contradict it."""
     judged = [1.0, 0.9, 1.1]
     assert median_interval(judged).low == 0.9
-    assert verdict_on(laps_of([claim] * 3, judged)).corroborated is stands
+    assert verdict_on(times_of([claim] * 3, judged)).corroborated is stands
 
 
 @pytest.mark.parametrize("forged", [1, 2, 3])
@@ -111,7 +112,8 @@ def test_the_margin_starts_at_the_lower_end_of_the_judges_interval(claim: float,
 def test_claims_forged_in_a_few_rounds_gain_no_more_than_the_margin(forged: int, claim: float) -> None:
     """The medians agree, so the claims stand; but a band is held against the upper end of the interval."""
     verdict = verdict_on(
-        laps_of([claim] * forged + [1.0] * (7 - forged), [1.0] * 7, copy=0.1), [Band(vs="eager", speedup=2.2, points=1)]
+        times_of([claim] * forged + [1.0] * (7 - forged), [1.0] * 7, copy=0.1),
+        [Band(vs="eager", speedup=2.2, points=1)],
     )
     assert verdict.corroborated
     assert verdict.speedups["eager"].high <= 2.0 / (1 - MARGIN) + 1e-9
@@ -124,7 +126,7 @@ def test_claims_forged_in_a_few_rounds_gain_no_more_than_the_margin(forged: int,
 def test_one_lucky_round_of_the_judges_clock_pays_no_lie(lucky: float, claim: float) -> None:
     """Of five rounds the interval's lower end is the shortest; what counts goes by their median."""
     bands = [Band(vs="eager", speedup=2.0, points=1), Band(vs="eager", speedup=2.2, points=1)]
-    verdict = verdict_on(laps_of([claim] * 5, [lucky, 1.0, 1.0, 1.0, 1.0], copy=0.001), bands)
+    verdict = verdict_on(times_of([claim] * 5, [lucky, 1.0, 1.0, 1.0, 1.0], copy=0.001), bands)
     assert verdict.counted["submission"].median >= (1 - MARGIN) * MS
     assert verdict.speedups["eager"].high <= 2.0 / (1 - MARGIN) + 1e-9
     assert verdict.reached == (True, False)
@@ -132,7 +134,7 @@ def test_one_lucky_round_of_the_judges_clock_pays_no_lie(lucky: float, claim: fl
 
 def test_what_counts_far_above_a_claim_that_stands_is_told() -> None:
     """The lower end of the judge's interval agrees with the claim; most rounds do not."""
-    verdict = verdict_on(laps_of([1.0] * 5, [1.0, 1.0, 1.4, 1.4, 1.4]))
+    verdict = verdict_on(times_of([1.0] * 5, [1.0, 1.0, 1.4, 1.4, 1.4]))
     assert verdict.corroborated
     assert verdict.counted["submission"].median == pytest.approx(0.95 * 1.4 * MS)
     assert verdict.flags[:1] == (
@@ -143,28 +145,28 @@ def test_what_counts_far_above_a_claim_that_stands_is_told() -> None:
 
 @pytest.mark.parametrize(("judged", "told"), [(0.39, True), (0.41, False)])
 def test_a_clock_that_shows_less_than_the_machine_can_do_is_told_to_be_useless(judged: float, told: bool) -> None:
-    flags = verdict_on(laps_of([1.0] * 5, [judged] * 5, copy=0.5)).flags
+    flags = verdict_on(times_of([1.0] * 5, [judged] * 5, copy=0.5)).flags
     assert ["less than this machine can do" in flag for flag in flags] == [True] * told
 
 
 def test_one_slow_round_does_not_hide_that_the_clock_is_useless() -> None:
-    flags = verdict_on(laps_of([0.5] * 5, [0.05, 0.05, 0.05, 0.05, 2.0], copy=0.4)).flags
+    flags = verdict_on(times_of([0.5] * 5, [0.05, 0.05, 0.05, 0.05, 2.0], copy=0.4)).flags
     assert any("less than this machine can do" in flag for flag in flags)
 
 
 def test_a_claim_that_the_roofline_alone_lifts_is_not_in_doubt() -> None:
     """A second race would not tell anything else."""
-    verdict = verdict_on(laps_of([0.45] * 5, [0.45] * 5, copy=0.5))
+    verdict = verdict_on(times_of([0.45] * 5, [0.45] * 5, copy=0.5))
     assert verdict.counted["submission"].median == pytest.approx(0.5 * MS)
     assert (verdict.lift, verdict.is_doubted) == (pytest.approx(0), False)
-    lied = verdict_on(laps_of([0.45] * 5, [0.5] * 5, copy=0.5))
+    lied = verdict_on(times_of([0.45] * 5, [0.5] * 5, copy=0.5))
     assert lied.lift == pytest.approx(0.5 / 0.45 - 1)
     assert lied.is_doubted
 
 
 def test_a_round_that_was_faster_by_both_clocks_counts_as_it_was() -> None:
     """The margin is held against the judge's time of the round where that is the lower one, and the clocks agree."""
-    verdict = verdict_on(laps_of([0.7] + [1.0] * 6, [0.7] + [1.0] * 6))
+    verdict = verdict_on(times_of([0.7] + [1.0] * 6, [0.7] + [1.0] * 6))
     assert verdict.counted_s == (0.7 * MS,) + (1.0 * MS,) * 6
 
 
@@ -172,7 +174,7 @@ def test_a_round_that_was_faster_by_both_clocks_counts_as_it_was() -> None:
 
 
 def test_a_claim_of_nothing_at_all_counts_as_the_judges_time() -> None:
-    verdict = verdict_on(laps_of([0.0] * 5, [1.0] * 5))
+    verdict = verdict_on(times_of([0.0] * 5, [1.0] * 5))
     assert not verdict.corroborated
     assert verdict.claimed.median == RESOLUTION_S
     assert verdict.counted["submission"].median == 1.0 * MS
@@ -181,7 +183,7 @@ def test_a_claim_of_nothing_at_all_counts_as_the_judges_time() -> None:
 
 def test_where_the_judge_measured_less_than_nothing_the_machines_limit_counts() -> None:
     """The null contender may seem slower than a tiny case: its noise must not be worth points."""
-    verdict = verdict_on(laps_of([0.0] * 5, [-0.01, -0.02, 0.0, -0.01, -0.03]))
+    verdict = verdict_on(times_of([0.0] * 5, [-0.01, -0.02, 0.0, -0.01, -0.03]))
     assert verdict.counted_s == (0.5 * MS,) * 5
     assert verdict.speedups["eager"].high == pytest.approx(2.0 / 0.5)
     assert [flag.split(":")[0] for flag in verdict.flags][1:] == ["beyond the roofline"]
@@ -193,7 +195,7 @@ claims = st.one_of(st.just(0.0), st.floats(0.0, 3.0))
 
 @given(st.lists(st.tuples(claims, clocks), min_size=1, max_size=12), st.floats(0.01, 1.0))
 def test_no_claim_and_no_noise_gets_beyond_the_machines_limit(pairs: list[tuple[float, float]], copy: float) -> None:
-    verdict = verdict_on(laps_of(*zip(*pairs, strict=True), copy=copy))
+    verdict = verdict_on(times_of(*zip(*pairs, strict=True), copy=copy))
     assert min(verdict.counted_s) >= copy * MS / BEYOND_ROOFLINE * (1 - 1e-12)
     assert verdict.speedups["eager"].high <= BEYOND_ROOFLINE * 2.0 / copy * (1 + 1e-12)
     assert verdict.shares["submission"] <= BEYOND_ROOFLINE * (1 + 1e-12)
@@ -201,16 +203,19 @@ def test_no_claim_and_no_noise_gets_beyond_the_machines_limit(pairs: list[tuple[
 
 @given(st.lists(st.tuples(claims, st.floats(0.1, 3.0)), min_size=1, max_size=12))
 def test_a_claim_never_gains_more_than_the_margin_in_any_round(pairs: list[tuple[float, float]]) -> None:
-    laps = laps_of(*zip(*pairs, strict=True), copy=0.001)
-    for lap, counted in zip(laps, verdict_on(laps).counted_s, strict=True):
-        assert counted >= (1 - MARGIN) * min(lap.judged_s, median_interval([one.judged_s for one in laps]).low) - 1e-15
-        assert counted >= lap.times_s["submission"]
+    times = times_of(*zip(*pairs, strict=True), copy=0.001)
+    low = median_interval(times.judged_s).low
+    for judged_s, claim_s, counted in zip(
+        times.judged_s, times.of["submission"], verdict_on(times).counted_s, strict=True
+    ):
+        assert counted >= (1 - MARGIN) * min(judged_s, low) - 1e-15
+        assert counted >= claim_s
 
 
 @given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=9), st.floats(0.0, 1.0))
 def test_a_lower_claim_with_the_same_judge_is_never_paid_beyond_the_margin(clock: list[float], part: float) -> None:
-    honest = verdict_on(laps_of(clock, clock, copy=0.001))
-    forged = verdict_on(laps_of([part * one for one in clock], clock, copy=0.001))
+    honest = verdict_on(times_of(clock, clock, copy=0.001))
+    forged = verdict_on(times_of([part * one for one in clock], clock, copy=0.001))
     assert forged.speedups["eager"].median <= honest.speedups["eager"].high / (1 - MARGIN) * (1 + 1e-9)
 
 
@@ -220,9 +225,8 @@ def test_a_lower_claim_with_the_same_judge_is_never_paid_beyond_the_margin(clock
 def test_bytes_are_held_against_a_device_copy() -> None:
     """A copy reads and writes 4 GiB in 1 ms; a case of 1 GiB takes 0.25 ms at that rate: at 0.5 ms it has half of it."""
     roofline = Roofline("copy", its_work=4 * 2**30, case_work=2**30)
-    laps = laps_of([0.5] * 3, copy=1.0, compiled=0.25)
-    assert roofline.limit_s(laps[0]) == pytest.approx(0.25 * MS)
-    assert verdict_on(laps, roofline=roofline).shares == pytest.approx(
+    assert roofline.limit_s(1.0 * MS) == pytest.approx(0.25 * MS)
+    assert verdict_on(times_of([0.5] * 3, copy=1.0, compiled=0.25), roofline=roofline).shares == pytest.approx(
         {"submission": 0.5, "eager": 0.125, "compile": 1.0, "copy": 0.25}
     )
 
@@ -231,23 +235,25 @@ def test_flops_are_held_against_a_matrix_product() -> None:
     """8192³ products and sums in 1.5 ms are 733 TFLOP/s; a case of 2.2e11 FLOPs needs 0.3 ms, and takes 0.6."""
     work = 2 * 8192**3
     roofline = Roofline("matmul", its_work=work, case_work=work / 5)
-    laps = [Lap({"eager": 1.2 * MS, "matmul": 1.5 * MS, "submission": 0.6 * MS}, 0.6 * MS)] * 3
-    assert roofline.limit_s(laps[0]) == pytest.approx(0.3 * MS)
-    verdict = judge_laps(laps, [Band(vs="eager", speedup=2, points=1)], roofline, MARGIN)
+    of = {"eager": [1.2 * MS] * 3, "matmul": [1.5 * MS] * 3, "submission": [0.6 * MS] * 3}
+    assert roofline.limit_s(1.5 * MS) == pytest.approx(0.3 * MS)
+    verdict = judge(Times(of, [0.6 * MS] * 3), [Band(vs="eager", speedup=2, points=1)], roofline, MARGIN)
     assert verdict.shares == pytest.approx({"submission": 0.5, "eager": 0.25, "matmul": 0.2})
 
 
 def test_shares_are_taken_round_by_round() -> None:
     """When the copy slows down with everybody else, nobody's share changes."""
     slower = (1.0, 1.5, 3.0)
-    laps = [Lap({"eager": 2 * by * MS, "copy": 0.5 * by * MS, "submission": by * MS}, by * MS) for by in slower]
-    verdict = judge_laps(laps, BANDS[:1], COPY, MARGIN)
+    of = {
+        name: [share * by * MS for by in slower] for name, share in {"eager": 2, "copy": 0.5, "submission": 1}.items()
+    }
+    verdict = judge(Times(of, [by * MS for by in slower]), BANDS[:1], COPY, MARGIN)
     assert verdict.shares == pytest.approx({"submission": 0.5, "eager": 0.25, "copy": 1.0})
     assert verdict.speedups["eager"].high == pytest.approx(verdict.speedups["eager"].low)
 
 
 def test_what_is_beyond_the_machine_is_flagged_and_cut_to_its_limit() -> None:
-    verdict = verdict_on(laps_of([0.4] * 3, copy=0.5))
+    verdict = verdict_on(times_of([0.4] * 3, copy=0.5))
     assert verdict.corroborated
     assert verdict.flags == (
         "beyond the roofline: 125% of what this machine does at most (copy); no time below that limit counts",
@@ -259,26 +265,26 @@ def test_what_is_beyond_the_machine_is_flagged_and_cut_to_its_limit() -> None:
 
 @pytest.mark.parametrize(("claim", "cut"), [(0.4763, False), (0.4761, True)])
 def test_a_few_percent_beyond_the_machine_are_its_noise(claim: float, cut: bool) -> None:
-    verdict = verdict_on(laps_of([claim] * 3, copy=0.5))  # 0.5 / 1.05 = 0.47619
+    verdict = verdict_on(times_of([claim] * 3, copy=0.5))  # 0.5 / 1.05 = 0.47619
     assert bool(verdict.flags) is cut
     assert verdict.counted_s == ((0.5 if cut else claim) * MS,) * 3
 
 
 def test_one_round_beyond_the_machine_is_cut_without_a_flag() -> None:
-    verdict = verdict_on(laps_of([0.4, 0.6, 0.6, 0.6, 0.6], copy=0.5))
+    verdict = verdict_on(times_of([0.4, 0.6, 0.6, 0.6, 0.6], copy=0.5))
     assert verdict.flags == ()
     assert verdict.counted_s == (0.5 * MS,) + (0.6 * MS,) * 4
 
 
 def test_a_baseline_may_be_beyond_the_machine_without_a_word() -> None:
-    verdict = verdict_on(laps_of([1.0] * 3, compiled=0.25, copy=0.5))
+    verdict = verdict_on(times_of([1.0] * 3, compiled=0.25, copy=0.5))
     assert verdict.shares["compile"] == pytest.approx(2.0)
     assert verdict.flags == ()
 
 
 def test_both_complaints_can_be_made() -> None:
     """A forged claim, and a judge's time that is impossible too."""
-    verdict = verdict_on(laps_of([0.1] * 3, [0.2] * 3, copy=0.5))
+    verdict = verdict_on(times_of([0.1] * 3, [0.2] * 3, copy=0.5))
     assert [flag.split(":")[0] for flag in verdict.flags][::2] == ["not corroborated", "beyond the roofline"]
     assert verdict.counted_s == (0.5 * MS,) * 3
 
@@ -290,13 +296,13 @@ def test_every_band_of_every_baseline_is_decided_in_its_order() -> None:
     """2 × eager, 1 × torch.compile."""
     edges = [("eager", 0.5), ("compile", 1.1), ("eager", 1.9), ("eager", 2.1), ("compile", 0.9), ("compile", 1.0)]
     bands = [Band(vs=vs, speedup=edge, points=1) for vs, edge in edges]  # type: ignore[arg-type]
-    verdict = verdict_on(laps_of([1.0] * 5), bands)
+    verdict = verdict_on(times_of([1.0] * 5), bands)
     assert verdict.reached == (True, False, True, False, True, True)
     assert verdict.undecided == (False,) * 6
 
 
 def test_speedups_are_of_everyone_but_the_submission() -> None:
-    verdict = verdict_on(laps_of([1.0] * 5))
+    verdict = verdict_on(times_of([1.0] * 5))
     assert {name: one.median for name, one in verdict.speedups.items()} == pytest.approx(
         {"eager": 2.0, "compile": 1.0, "copy": 0.5}
     )
@@ -307,7 +313,7 @@ def test_a_band_in_doubt_is_paid_and_flagged() -> None:
     """2 × eager in the median, anything from 1.6 to 2.5 in the rounds."""
     claims = [0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.25]
     bands = [Band(vs="eager", speedup=edge, points=1) for edge in (1.5, 2.0, 2.2, 2.4)]
-    verdict = verdict_on(laps_of(claims), bands)
+    verdict = verdict_on(times_of(claims), bands)
     assert verdict.reached == (True, True, True, False)
     assert verdict.undecided == (False, True, True, False)
     assert verdict.flags == (
@@ -319,7 +325,7 @@ def test_a_band_in_doubt_is_paid_and_flagged() -> None:
 def test_the_same_doubt_about_two_baselines_is_told_of_each() -> None:
     claims = [0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.25]
     bands = [Band(vs="eager", speedup=2.0, points=1), Band(vs="compile", speedup=1.0, points=1)]
-    assert [flag.split(" lies")[0] for flag in verdict_on(laps_of(claims), bands).flags] == [
+    assert [flag.split(" lies")[0] for flag in verdict_on(times_of(claims), bands).flags] == [
         "undecided: 2 × eager",
         "undecided: 1 × compile",
     ]
@@ -328,7 +334,7 @@ def test_the_same_doubt_about_two_baselines_is_told_of_each() -> None:
 @given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=9), st.lists(st.floats(0.1, 9.0), min_size=2, max_size=5))
 def test_a_steeper_band_is_never_reached_before_a_gentler_one(times: list[float], edges: list[float]) -> None:
     verdict = verdict_on(
-        laps_of(times, copy=0.01), [Band(vs="eager", speedup=edge, points=1) for edge in sorted(edges)]
+        times_of(times, copy=0.01), [Band(vs="eager", speedup=edge, points=1) for edge in sorted(edges)]
     )
     assert all(gentler or not steeper for gentler, steeper in pairwise(verdict.reached))
     assert all(reached for reached, doubt in zip(verdict.reached, verdict.undecided, strict=True) if doubt)
@@ -338,12 +344,12 @@ def test_a_steeper_band_is_never_reached_before_a_gentler_one(times: list[float]
 @given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=9), st.sampled_from([1.5, 2.0, 8.0]))
 def test_slower_code_reaches_no_band_that_faster_code_missed(times: list[float], by: float) -> None:
     bands = [Band(vs="eager", speedup=edge, points=1) for edge in (0.25, 0.5, 1.0, 2.0, 4.0)]
-    fast, slow = (verdict_on(laps_of([by * t for t in times], copy=0.01), bands) for by in (1.0, by))
+    fast, slow = (verdict_on(times_of([by * t for t in times], copy=0.01), bands) for by in (1.0, by))
     assert all(faster or not slower for faster, slower in zip(fast.reached, slow.reached, strict=True))
 
 
 def test_one_round_is_enough_for_a_verdict() -> None:
-    verdict = verdict_on(laps_of([1.0]))
+    verdict = verdict_on(times_of([1.0]))
     assert verdict.reached == (True, True)
     assert verdict.undecided == (False, False)
 
@@ -390,9 +396,9 @@ def test_calls_merged_into_one_launch_count_as_no_faster_than_a_copy_with_a_laun
     """Where a call is little more than its launch, a merged batch takes what one call does: by both clocks, for all of it is timed."""
     launch_s = 3e-6
     times_s = {SUBMISSION: launch_s / calls, "eager": 2 * launch_s, "copy": launch_s}
-    laps = [Lap(times_s, launch_s / calls)] * 5
+    times = Times({name: [time_s] * 5 for name, time_s in times_s.items()}, [launch_s / calls] * 5)
     bands = [Band(vs="eager", speedup=1.9, points=1), Band(vs="eager", speedup=2.1, points=1)]
-    verdict = judge_laps(laps, bands, Roofline("copy", 1.0, 1.0), 0.05)
+    verdict = judge(times, bands, Roofline("copy", 1.0, 1.0), 0.05)
     assert verdict.counted[SUBMISSION].median == pytest.approx(launch_s)
     assert verdict.reached == (True, False)
     assert any("beyond the roofline" in flag for flag in verdict.flags)

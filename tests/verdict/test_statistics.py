@@ -9,13 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.verdict.statistics import Estimate, Reach, median_interval, reach, speedup
+from grader.report.model import Interval
+from grader.verdict.statistics import Reach, median_interval, reach, speedup
 
 times = st.floats(1e-7, 10.0)
 rounds = st.lists(times, min_size=1, max_size=20)
 
 
-def width(found: Estimate) -> float:
+def interval(median: float, low: float, high: float) -> Interval:
+    return Interval(median=median, low=low, high=high)
+
+
+def width(found: Interval) -> float:
     """The interval's width, relative to the median."""
     return (found.high - found.low) / found.median
 
@@ -31,19 +36,19 @@ def test_the_middle_of_an_even_number_lies_between_two_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "estimate"),
+    ("values", "expected"),
     [
-        ([4.0], Estimate(4.0, 4.0, 4.0)),
-        ([4.0, 1.0], Estimate(2.5, 1.0, 4.0)),
-        ([4.0, 1.0, 2.0], Estimate(2.0, 1.0, 4.0)),  # two of three draws are the lowest in 7 of 27 resamples
-        ([1.0, 2.0, 3.0, 9.0], Estimate(2.5, 1.0, 9.0)),  # 13 of 256
+        ([4.0], interval(4.0, 4.0, 4.0)),
+        ([4.0, 1.0], interval(2.5, 1.0, 4.0)),
+        ([4.0, 1.0, 2.0], interval(2.0, 1.0, 4.0)),  # two of three draws are the lowest in 7 of 27 resamples
+        ([1.0, 2.0, 3.0, 9.0], interval(2.5, 1.0, 9.0)),  # 13 of 256
         # A resample's median is the lowest of seven in 1 % of the resamples, one of the two lowest in 10 %.
-        ([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0], Estimate(8.0, 2.0, 32.0)),
-        ([0.25] * 7, Estimate(0.25, 0.25, 0.25)),
+        ([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0], interval(8.0, 2.0, 32.0)),
+        ([0.25] * 7, interval(0.25, 0.25, 0.25)),
     ],
 )
-def test_the_interval_of_a_few_values_goes_as_far_as_resamples_do(values: list[float], estimate: Estimate) -> None:
-    assert median_interval(values) == estimate
+def test_the_interval_of_a_few_values_goes_as_far_as_resamples_do(values: list[float], expected: Interval) -> None:
+    assert median_interval(values) == expected
 
 
 @given(rounds)
@@ -101,7 +106,7 @@ def test_more_rounds_make_a_narrower_interval() -> None:
 def test_a_speedup_says_how_many_times_as_fast_as_the_baseline() -> None:
     """The ratio is taken within each round; the medians of the first line have the ratio 2."""
     assert speedup([0.3, 0.4, 0.6], [0.1, 0.2, 0.2]).median == pytest.approx(3.0)
-    assert speedup([1e-3] * 5, [2e-3] * 5) == Estimate(0.5, 0.5, 0.5)
+    assert speedup([1e-3] * 5, [2e-3] * 5) == interval(0.5, 0.5, 0.5)
 
 
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=15))
@@ -131,7 +136,7 @@ def test_a_drift_that_both_share_cancels() -> None:
     assert width(paired) < 0.01
     assert reach(paired, 1.1) == Reach(reached=True, undecided=False)
     top, bottom = median_interval(eager), median_interval(submission)
-    unpaired = Estimate(top.median / bottom.median, top.low / bottom.high, top.high / bottom.low)
+    unpaired = interval(top.median / bottom.median, top.low / bottom.high, top.high / bottom.low)
     assert width(unpaired) > 0.2
     assert reach(unpaired, 1.1).undecided
 
@@ -163,7 +168,7 @@ def test_rounds_without_a_partner_are_refused(slow: list[float], fast: list[floa
 def test_a_threshold_is_missed_only_when_the_whole_interval_lies_below(
     low: float, threshold: float, reached: bool, undecided: bool
 ) -> None:
-    assert reach(Estimate(max(low, 1.0), low, 1.1), threshold) == Reach(reached, undecided)
+    assert reach(interval(max(low, 1.0), low, 1.1), threshold) == Reach(reached, undecided)
 
 
 @given(rounds, times, times)

@@ -1,4 +1,4 @@
-"""The arithmetic of a race: how many calls make a batch, what the rounds come to, and when they have come to enough."""
+"""The arithmetic of a benchmark run: how many calls make a batch, what the rounds come to, and when they have come to enough."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.assignment import Band, Timing
-from grader.verdict.speed import SUBMISSION, Roofline
-from grader.verdict.statistics import median_interval
-from grader.verdict.tally import (
+from grader.report.model import Alone, Round
+from grader.verdict.speed import (
     HOST_NOISE_S,
     QUICK_ROUNDS,
     SHARE_OF_FREE_MEMORY,
     SHARE_OF_LIMIT,
+    SUBMISSION,
     WARM_SETS,
-    Alone,
-    Conditions,
-    Round,
-    Tally,
+    Roofline,
+    SpeedRules,
     batch_sizes,
 )
+from grader.verdict.statistics import median_interval
 
 MS = 1e-3
 COPY = Roofline("copy", 1.0, 1.0)
@@ -31,19 +30,19 @@ SECONDS = st.floats(1e-6, 1.0)
 CALLS = 10
 
 
-def tally(*edges: float, **rules: Any) -> Tally:
-    return Tally(Timing(**rules), [Band(vs="eager", speedup=edge, points=1) for edge in edges], COPY, CALLS)
+def rules(*edges: float, **timing: Any) -> SpeedRules:
+    return SpeedRules(Timing(**timing), [Band(vs="eager", speedup=edge, points=1) for edge in edges], COPY, CALLS)
 
 
 def one(
     wall_ms: float = 14.0, nothing_ms: float = 4.0, eager_ms: float = 2.0, claim_ms: float = 1.0, copy_ms: float = 0.5
 ) -> Round:
     times_s = {"eager": eager_ms * MS, "copy": copy_ms * MS, SUBMISSION: claim_ms * MS}
-    return Round((SUBMISSION,), Conditions(), times_s, wall_ms * MS, nothing_ms * MS)
+    return Round(order=(SUBMISSION,), times_s=times_s, batch_s=wall_ms * MS, nothing_s=nothing_ms * MS)
 
 
 def judged_ms(rounds: list[Round], alone: Alone | None = None) -> list[float]:
-    return [lap.judged_s / MS for lap in tally().laps(rounds, alone or Alone())]
+    return [judged_s / MS for judged_s in rules().times(rounds, alone or Alone()).judged_s]
 
 
 # The rounds -----------------------------------------------------------------------------------------------------------
@@ -53,7 +52,7 @@ def test_what_a_batch_of_nothing_takes_is_subtracted() -> None:
     assert judged_ms([one(14.0), one(15.0)]) == pytest.approx([1.0, 1.1])
 
 
-def test_one_stall_of_the_null_contender_changes_nothing() -> None:
+def test_one_stall_of_the_null_entrant_changes_nothing() -> None:
     assert judged_ms([one(), one(nothing_ms=20.0), one()]) == pytest.approx([1.0] * 3)
 
 
@@ -75,11 +74,11 @@ def test_what_nothing_takes_in_the_rounds_counts_but_no_more_than_without_the_su
 
 
 def test_a_baseline_that_is_faster_without_the_submission_counts_as_that() -> None:
-    rounds, alone = [one()] * 3, Alone({"eager": 1 * MS})
-    laps = tally().laps(rounds, alone)
-    assert [lap.times_s["eager"] for lap in laps] == pytest.approx([1.05 * MS] * 3)
-    assert [lap.times_s[SUBMISSION] for lap in laps] == [1 * MS] * 3
-    verdict = tally().verdict(rounds, alone)
+    rounds, alone = [one()] * 3, Alone(times_s={"eager": 1 * MS})
+    times = rules().times(rounds, alone)
+    assert times.of["eager"] == pytest.approx([1.05 * MS] * 3)
+    assert times.of[SUBMISSION] == [1 * MS] * 3
+    verdict = rules().verdict(rounds, alone)
     assert verdict.speedups["eager"].high == pytest.approx(1.05)
     (flag,) = verdict.flags
     assert flag.startswith(
@@ -89,9 +88,9 @@ def test_a_baseline_that_is_faster_without_the_submission_counts_as_that() -> No
 
 @pytest.mark.parametrize("alone_s", [1.95 * MS, 2 * MS, 3 * MS, math.inf])
 def test_a_baseline_that_is_no_faster_without_the_submission_counts_as_it_was(alone_s: float) -> None:
-    rounds, alone = [one()] * 3, Alone({"eager": alone_s})
-    assert [lap.times_s["eager"] for lap in tally().laps(rounds, alone)] == [2 * MS] * 3
-    assert tally().verdict(rounds, alone).flags == ()
+    rounds, alone = [one()] * 3, Alone(times_s={"eager": alone_s})
+    assert rules().times(rounds, alone).of["eager"] == [2 * MS] * 3
+    assert rules().verdict(rounds, alone).flags == ()
 
 
 @given(
@@ -102,16 +101,18 @@ def test_a_baseline_that_is_no_faster_without_the_submission_counts_as_it_was(al
 def test_slowing_the_others_down_gains_no_more_than_the_margin_and_the_hosts_noise(
     rounds: list[Round], eager_ms: float, nothing_ms: float
 ) -> None:
-    alone = Alone({"eager": eager_ms * MS}, nothing_ms * MS)
-    rules = tally()
-    for lap, own in zip(rules.laps(rounds, alone), rounds, strict=True):
-        assert lap.times_s["eager"] <= own.times_s["eager"]
-        assert lap.times_s["eager"] <= (1 + rules.rules.margin) * eager_ms * MS + 1e-12
-        assert lap.times_s[SUBMISSION] == own.times_s[SUBMISSION]
-        assert lap.judged_s >= (own.wall_s - nothing_ms * MS - HOST_NOISE_S) / CALLS - 1e-12
+    alone = Alone(times_s={"eager": eager_ms * MS}, nothing_s=nothing_ms * MS)
+    held = rules()
+    times = held.times(rounds, alone)
+    of = (times.of["eager"], times.of[SUBMISSION], times.judged_s, rounds)
+    for eager_s, own_s, judged_s, one_round in zip(*of, strict=True):
+        assert eager_s <= one_round.times_s["eager"]
+        assert eager_s <= (1 + held.timing.margin) * eager_ms * MS + 1e-12
+        assert own_s == one_round.times_s[SUBMISSION]
+        assert judged_s >= (one_round.batch_s - nothing_ms * MS - HOST_NOISE_S) / CALLS - 1e-12
     beside = median_interval([each.nothing_s for each in rounds]).median
-    quick = [lap.judged_s for lap in rules.laps(rounds, Alone(nothing_s=beside))]
-    assert quick == pytest.approx([lap.judged_s for lap in rules.laps(rounds, Alone())])
+    quick = held.times(rounds, Alone(nothing_s=beside)).judged_s
+    assert quick == pytest.approx(held.times(rounds, Alone()).judged_s)
 
 
 # Another round? -------------------------------------------------------------------------------------------------------
@@ -144,15 +145,15 @@ def test_further_rounds_are_for_bands_in_doubt_and_once_for_a_claim_that_is_lift
     rounds: list[Round], spent_s: float, worth: bool
 ) -> None:
     edges = EDGE if len({each.times_s["eager"] for each in rounds}) > 1 else ()
-    rules = tally(*edges)
-    assert rules.wants_another_round(rounds, spent_s, quick=False) is worth
-    assert rules.wants_another_round(rounds, spent_s, quick=True) is (len(rounds) < QUICK_ROUNDS)
+    held = rules(*edges)
+    assert held.wants_another_round(rounds, spent_s, quick=False) is worth
+    assert held.wants_another_round(rounds, spent_s, quick=True) is (len(rounds) < QUICK_ROUNDS)
 
 
 @given(st.lists(st.builds(one, st.floats(5, 50), st.floats(0.1, 5), st.floats(1, 4)), min_size=60, max_size=60))
-def test_a_race_has_an_end(rounds: list[Round]) -> None:
-    rules = tally(*EDGE)
-    number = next(n for n in range(61) if not rules.wants_another_round(rounds[:n], 0.0, quick=False))
+def test_a_run_has_an_end(rounds: list[Round]) -> None:
+    held = rules(*EDGE)
+    number = next(n for n in range(61) if not held.wants_another_round(rounds[:n], 0.0, quick=False))
     assert 5 <= number <= 60
     assert rules.wants_another_round(rounds[:5], 99.0, quick=False) is False
 

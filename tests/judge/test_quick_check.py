@@ -14,7 +14,7 @@ from grader.assignment import load_course
 from grader.judge.cases import BoundCase, bind_cases
 from grader.judge.comparison import Scale
 from grader.judge.evidence import CaseRefused
-from grader.judge.ruler import Ruler
+from grader.judge.speed.quick_check import QuickCheck
 from grader.problem import Call
 
 CASES = {case.id: case for case in bind_cases(load_course(Path(__file__).parents[2]), "cpu")}
@@ -33,10 +33,10 @@ KINDS = [
 ]
 
 
-def ruler_and_call(name: str, seed: int = 1) -> tuple[Ruler, BoundCase, Call]:
-    """A ruler made from one call, and another call to use it on."""
+def check_and_call(name: str, seed: int = 1) -> tuple[QuickCheck, BoundCase, Call]:
+    """A check made from one call, and another call to use it on."""
     case = CASES[name]
-    return Ruler(JUDGE, case, case.inputs(seed, 0, CPU)), case, case.inputs(seed + 100, 0, CPU)
+    return QuickCheck(JUDGE, case, case.inputs(seed, 0, CPU)), case, case.inputs(seed + 100, 0, CPU)
 
 
 def changed(case: BoundCase, **functions: Any) -> BoundCase:
@@ -51,13 +51,13 @@ def no_oracle(_call: Call) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_right_answers_are_seen_to_be_without_the_oracle(name: str) -> None:
-    ruler, case, call = ruler_and_call(name)
-    ruler.case = changed(case, oracle=no_oracle)
-    assert ruler.accepts(call, case.problem.baseline(call))
+    check, case, call = check_and_call(name)
+    check.case = changed(case, oracle=no_oracle)
+    assert check.accepts(call, case.problem.baseline(call))
     nearly = {
         key: (tensor.double() * (1 + 1e-7)).to(tensor.dtype) for key, tensor in case.problem.baseline(call).items()
     }
-    assert ruler.accepts(call, nearly)
+    assert check.accepts(call, nearly)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -65,8 +65,8 @@ def test_right_answers_are_seen_to_be_without_the_oracle(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_whatever_is_near_is_right(name: str, factor: float, seed: int) -> None:
     """Errors go the way that PyTorch's go, so that they add up: `factor` budgets from PyTorch in one element of each output."""
-    ruler, case, call = ruler_and_call(name, seed)
-    exact, baseline = Scale(case, call), ruler.stand_in(call)
+    check, case, call = check_and_call(name, seed)
+    exact, baseline = Scale(case, call), check.stand_in(call)
     got = {}
     for key, expected in exact.expected.items():
         kind = case.assignment.spec.tolerance.scale[key]
@@ -75,50 +75,50 @@ def test_whatever_is_near_is_right(name: str, factor: float, seed: int) -> None:
         scale = exact.scales[key]
         size = expected.abs().clamp(min=float(scale)) if kind == "element" else scale.expand(expected.shape)
         moved = baseline[key].double().flatten()
-        moved[place] += torch.sign(error[place]) * factor * ruler.budgets[key].worst * size.flatten()[place]
+        moved[place] += torch.sign(error[place]) * factor * check.budgets[key].worst * size.flatten()[place]
         got[key] = moved.view(expected.shape).to(baseline[key].dtype)
-    right = all(errors.within(ruler.budgets[key]) for key, errors in exact.measure(got).items())
-    near = ruler.is_near(call, got)
+    right = all(errors.within(check.budgets[key]) for key, errors in exact.measure(got).items())
+    near = check.is_near(call, got)
     assert right or not near
-    assert ruler.accepts(call, got) == right
+    assert check.accepts(call, got) == right
     if factor <= 0.1:
         assert near
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_an_answer_for_another_input_is_not_near(name: str) -> None:
-    ruler, case, call = ruler_and_call(name)
+    check, case, call = check_and_call(name)
     other = case.problem.baseline(case.inputs(7, 0, CPU))
-    assert not ruler.is_near(call, other)
-    assert not ruler.accepts(call, other)
+    assert not check.is_near(call, other)
+    assert not check.accepts(call, other)
 
 
 @pytest.mark.parametrize("wrong", [float("inf"), float("nan")])
 def test_where_pytorch_has_no_number_the_oracle_is_asked(wrong: float) -> None:
-    ruler, case, call = ruler_and_call("softmax-softmax-127x781")
+    check, case, call = check_and_call("softmax-softmax-127x781")
     spoilt = {"y": case.problem.baseline(call)["y"].clone()}
     spoilt["y"][3, 5] = wrong
-    ruler.stand_in = lambda _call: spoilt
-    assert not ruler.is_near(call, spoilt)
-    assert not ruler.accepts(call, spoilt)
+    check.stand_in = lambda _call: spoilt
+    assert not check.is_near(call, spoilt)
+    assert not check.accepts(call, spoilt)
 
 
 def test_a_yardstick_that_is_not_finite_is_none() -> None:
     case = CASES["softmax-softmax-127x781"]
     call = case.inputs(1, 0, CPU)
     spoilt = {"y": torch.full_like(case.problem.baseline(call)["y"], float("nan"))}
-    ruler = Ruler(JUDGE, changed(case, baseline=lambda _call: spoilt), call)
-    ruler.case = case
-    assert not ruler.is_near(call, case.problem.baseline(call))
-    assert ruler.accepts(call, {"y": case.problem.oracle(call)["y"].float()})
+    check = QuickCheck(JUDGE, changed(case, baseline=lambda _call: spoilt), call)
+    check.case = case
+    assert not check.is_near(call, case.problem.baseline(call))
+    assert check.accepts(call, {"y": case.problem.oracle(call)["y"].float()})
 
 
 @pytest.mark.parametrize("name", [one for one in KINDS if one.startswith("flash")])
 def test_attention_is_held_against_a_fused_one_first(name: str) -> None:
-    ruler, case, call = ruler_and_call(name)
-    ruler.case = changed(case, oracle=no_oracle, baseline=no_oracle)
-    assert ruler.accepts(call, case.problem.baseline(call))
-    assert ruler.accepts(call, ruler.stand_in(call))
+    check, case, call = check_and_call(name)
+    check.case = changed(case, oracle=no_oracle, baseline=no_oracle)
+    assert check.accepts(call, case.problem.baseline(call))
+    assert check.accepts(call, check.stand_in(call))
 
 
 @pytest.mark.parametrize("factor", [1.5, 0.7, 1.0001])
@@ -127,10 +127,10 @@ def test_a_stand_in_that_is_wrong_passes_nobody(factor: float) -> None:
     case = CASES["softmax-softmax-127x781"]
     call = case.inputs(1, 0, CPU)
     wrong = {"y": case.problem.baseline(call)["y"] * factor}
-    ruler = Ruler(JUDGE, changed(case, stand_in=lambda _call: wrong), call)
-    ruler.case = case
-    assert not ruler.accepts(call, wrong)
-    assert ruler.accepts(call, case.problem.baseline(call))
+    check = QuickCheck(JUDGE, changed(case, stand_in=lambda _call: wrong), call)
+    check.case = case
+    assert not check.accepts(call, wrong)
+    assert check.accepts(call, case.problem.baseline(call))
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_a_stand_in_that_is_wrong_passes_nobody(factor: float) -> None:
 def test_a_stand_in_that_breaks_its_contract_is_the_courses_fault(stand_in: Any, says: str) -> None:
     case = CASES["softmax-softmax-127x781"]
     with pytest.raises(CaseRefused, match=says):
-        Ruler(JUDGE, changed(case, stand_in=stand_in), case.inputs(1, 0, CPU))
+        QuickCheck(JUDGE, changed(case, stand_in=stand_in), case.inputs(1, 0, CPU))

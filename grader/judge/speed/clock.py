@@ -31,7 +31,7 @@ WIDE_OPEN = 2**31 - 1
 
 
 class Gate:
-    """A word of GPU memory that the queued calls of a contender's batch wait for.
+    """A word of GPU memory that the queued calls of a worker's batch wait for.
 
     A worker may write to its own gate. Its calls then run early, before the inputs are in the arena.
     """
@@ -59,14 +59,14 @@ class Gate:
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of a contender.
+    """One batch of a worker.
 
     Attributes:
         claimed_s: mean seconds of a call, as the worker claims.
         wall_s: seconds from START to END of the whole batch by the judge's clock.
         collected: whether results were collected, not written to given outputs.
         kinds: results of each call, as the worker describes them.
-        quiet: whether the GPU was quiet once the contender was frozen.
+        quiet: whether the GPU was quiet once the worker was frozen.
         operators: of PyTorch that ran, if the batch was watched.
     """
 
@@ -79,21 +79,21 @@ class Batch:
     operators: tuple[RanOperator, ...]
 
 
-class Bench:
-    """An arena with one set of inputs for each of `calls`. Contenders map it and run batches by turns, and are frozen
+class InputSets:
+    """An arena with one set of inputs for each of `calls`. Entrants map it and run batches by turns, and are frozen
     meanwhile.
 
     Args:
         calls: inputs of each set, all of the same shapes and strides.
         outputs: shape of each output, by name.
         dtype: of the outputs.
-        gauge: of the bench's device.
+        gauge: of the arena's device.
         in_place: whether functions may write to given outputs beside the inputs, as CUDA C++ does.
         collected: number of calls whose results can be collected.
 
     Attributes:
-        tidied_s: seconds that contenders took before batches to get ready; no clock counts them.
-        gates: by contender, on a GPU.
+        tidied_s: seconds that entrants took before batches to get ready; no clock counts them.
+        gates: by worker, on a GPU.
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class Bench:
     def _slots(self, calls: int) -> dict[str, tuple[int, ...]]:
         return {_of(name, index): shape for index in range(calls) for name, shape in self._shapes.items()}
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> InputSets:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Free the arena. Contenders that live unmap it and are frozen again."""
+        """Free the arena. Workers that live unmap it and are frozen again."""
         for gate in self.gates.values():
             gate.open(forever=True)  # else a call that still waits would wait for ever
         for contender in self._guests:
@@ -161,7 +161,7 @@ class Bench:
         self._memory.close()
 
     def invite(self, contender: Contender, collects: bool) -> None:
-        """Have a contender map the arena, and freeze it. Raises ContenderFault.
+        """Have a worker map the arena, and freeze it. Raises ContenderFault.
 
         Args:
             collects: whether its results may be collected.
@@ -207,11 +207,11 @@ class Bench:
         check: bool = False,
         watched: bool = False,
     ) -> Batch:
-        """Run and time one batch on the first `calls` sets, and freeze the contender. Raises ContenderFault.
+        """Run and time one batch on the first `calls` sets, and freeze the worker. Raises ContenderFault.
 
         Args:
             judged: whether the judge's clock counts: the judge takes the results before END.
-            collect: whether to collect results that were not written to given outputs; only from contenders invited
+            collect: whether to collect results that were not written to given outputs; only from workers invited
                 with `collects`.
             check: whether `check_memory` will be called.
             watched: whether to record PyTorch's operators and, with `check`, changed inputs. Such a batch is no measure
@@ -256,7 +256,7 @@ class Bench:
         return Batch(calls, claimed_s, wall_s, collected, kinds, quiet, reply.operators)
 
     def _wipe_before(self, contender: Contender, judged: bool, collect: bool) -> None:
-        # Baselines are trusted, and may see old outputs. The null contender is wiped too: its time is subtracted from
+        # Baselines are trusted, and may see old outputs. The null entrant is wiped too: its time is subtracted from
         # the submission's, so the same must come before both.
         if judged or not contender.trusted:
             if collect and self._collected is not None:

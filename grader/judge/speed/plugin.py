@@ -1,7 +1,7 @@
 """pytest runs the speed cases: `test_speed` for each, in which pytest-benchmark records the times.
 
-Fixtures: `track`, `hoarding`, `speed_case` (in the size that fits), `contender` (the submission's worker, loaded), `evidence`
-(takes measurements), `replay`, and pytest-benchmark's `benchmark`, whose timer is `replay`.
+Fixtures: `speed_case` (in all its sizes), `speed` (the plugin, which times it), `evidence` (takes measurements), `replay`, and
+pytest-benchmark's `benchmark`, whose timer is `replay`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from typing import Any
 
 import pytest
 
-from grader.contender.contender import Contender
 from grader.judge.admission import Admission
-from grader.judge.cases import BoundSpeedCase, SpeedSizes
+from grader.judge.cases import SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
 from grader.judge.results import Results
-from grader.judge.track import Track
+from grader.judge.speed.benchmark import Benchmarks, Timed
 
 HERE = Path(__file__).parent
 EVIDENCE = pytest.StashKey[Evidence]()
 
 
 class Replay:
-    """A timer that replays the times of a race: 0 before each round and, after `step`, the seconds of the round."""
+    """A timer that replays the times of a benchmark run: 0 before each round and, after `step`, the seconds of the round."""
 
     def __init__(self) -> None:
         self._times_s: deque[float] = deque()
@@ -55,14 +54,14 @@ class SpeedTests:
     """The pytest plugin that makes a test of each speed case, and keeps its result.
 
     Attributes:
-        benchmarks: pytest-benchmark's JSON, after the session.
+        record: pytest-benchmark's JSON, after the session.
     """
 
-    _track: Track
+    _benchmarks: Benchmarks
     _hoarding: Hoarding
     _admission: Admission
     _results: Results
-    benchmarks: str = field(init=False, default="")
+    record: str = field(init=False, default="")
     _replay: Replay = field(init=False, default_factory=Replay)
 
     def run_all(self) -> bool:
@@ -72,18 +71,29 @@ class SpeedTests:
             raise RuntimeError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}")
         return code != pytest.ExitCode.INTERRUPTED
 
+    def measure(self, sizes: SpeedSizes, evidence: Evidence) -> Timed:
+        """Time a speed case in the largest size that fits into this machine's memory. Raises as `Admission` and
+        `Benchmarks.measure`.
+        """
+        place, shared = sizes.place, self._benchmarks
+        shared.crew.settle()  # starting workers will hold memory too
+        shared.run.gauge.look_again()
+        case = self._admission.fitting(place, sizes)
+        evidence.size = case.case.tries
+        self._admission.check_timing(place, sizes)
+        self._admission.check(place, None)
+        shared.crew.worker(place.assignment).log.mark(place.heading)
+        with self._hoarding.is_a_fault(place.assignment):
+            return shared.measure(case, evidence)
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         timed = pytest.mark.benchmark(timer=self._replay)
-        cases = [pytest.param(one, id=one.declared.id, marks=timed) for one in self._track.run.speed_cases]
-        metafunc.parametrize("speed_case", cases, indirect=True)
+        cases = [pytest.param(one, id=one.declared.id, marks=timed) for one in self._benchmarks.run.speed_cases]
+        metafunc.parametrize("speed_case", cases)
 
     @pytest.fixture
-    def track(self) -> Track:
-        return self._track
-
-    @pytest.fixture
-    def hoarding(self) -> Hoarding:
-        return self._hoarding
+    def speed(self) -> SpeedTests:
+        return self
 
     @pytest.fixture
     def replay(self) -> Replay:
@@ -93,23 +103,6 @@ class SpeedTests:
     def evidence(self, request: pytest.FixtureRequest) -> Evidence:
         evidence: Evidence = request.node.stash.setdefault(EVIDENCE, Evidence())
         return evidence
-
-    @pytest.fixture
-    def speed_case(self, request: pytest.FixtureRequest) -> BoundSpeedCase:
-        """The speed case in the largest size that fits into this machine's memory."""
-        sizes: SpeedSizes = request.param
-        self._track.crew.settle()  # starting workers will hold memory too
-        self._track.run.gauge.look_again()
-        return self._admission.fitting(sizes.place, sizes)
-
-    @pytest.fixture
-    def contender(self, request: pytest.FixtureRequest) -> Contender:
-        place = _sizes(request.node).place
-        self._admission.check_timing(place, _sizes(request.node))
-        self._admission.check(place, None)
-        contender = self._track.crew.worker(place.assignment)
-        contender.log.mark(place.heading)
-        return contender
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:
@@ -121,7 +114,7 @@ class SpeedTests:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._track.run.emit(_sizes(item).place.started)
+        self._benchmarks.run.emit(_sizes(item).place.started)
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -129,9 +122,7 @@ class SpeedTests:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
-            sizes, evidence = _sizes(item), item.stash.get(EVIDENCE, Evidence())
-            timed = getattr(item, "funcargs", {}).get("speed_case", sizes.declared)
-            self._results.keep_speed(sizes.place, timed, error, evidence, call.duration)
+            self._results.keep_speed(_sizes(item), error, item.stash.get(EVIDENCE, Evidence()), call.duration)
         if error is not None:
             # pytest keeps the last failure, whose frames may hold most of the GPU's memory.
             clear_frames(error.__traceback__)
@@ -139,17 +130,17 @@ class SpeedTests:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_generate_machine_info(self) -> dict[str, object]:
-        return describe_environment(self._track.run.device_name).model_dump()
+        return describe_environment(self._benchmarks.run.device_name).model_dump()
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_generate_commit_info(self) -> dict[str, object]:
-        return {"id": self._track.run.job.info.sha256, "dirty": False}
+        return {"id": self._benchmarks.run.job.info.sha256, "dirty": False}
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
         for one in output_json["benchmarks"]:
             one["params"] = None  # objects of the grader; `param` and `group` name them
-        self.benchmarks = json.dumps(output_json, default=str)
+        self.record = json.dumps(output_json, default=str)
 
 
 def run_pytest(files: Iterable[Path], plugin: object, *options: str) -> int | pytest.ExitCode:

@@ -13,7 +13,7 @@ from grader.contender.arena import Arena
 from grader.contender.contender import CallLimits, Contender
 from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
-from grader.judge.timing import Bench
+from grader.judge.speed.clock import InputSets
 from grader.problem import Call
 from grader.protocol import GUARD_BYTE, POISON_BYTE, Prepare, Reply, Request, Returned, Tidy, Time
 from grader.worker.memory import mapped, tensor_at
@@ -103,14 +103,16 @@ def calls_of(count: int, size: int) -> list[Call]:
     return [Call({"x": torch.randn(size, generator=generator)}) for _ in range(count)]
 
 
-def bench_with(contender: Doubles, count: int, size: int = 33) -> Bench:
+def bench_with(contender: Doubles, count: int, size: int = 33) -> InputSets:
     collected = 0 if contender.in_place else count
-    bench = Bench(calls_of(count, size), {"y": (size,)}, torch.float32, CPU, Gauge(CPU), contender.in_place, collected)
+    bench = InputSets(
+        calls_of(count, size), {"y": (size,)}, torch.float32, CPU, Gauge(CPU), contender.in_place, collected
+    )
     bench.invite(cast("Contender", contender), collects=True)
     return bench
 
 
-def run(bench: Bench, contender: Doubles, calls: int, **how: bool) -> Any:
+def run(bench: InputSets, contender: Doubles, calls: int, **how: bool) -> Any:
     return bench.run(cast("Contender", contender), calls, LIMITS, judged=True, collect=True, **how)
 
 
@@ -135,7 +137,7 @@ def test_who_comes_next_does_not_find_the_answers_of_who_was_there() -> None:
 def test_all_results_are_kept_that_are_collected_and_of_others_as_many_as_the_cache_does_not_hold() -> None:
     contender, gauge = Doubles(), Gauge(CPU)
     gauge.cache_bytes = 99  # results of 132 bytes: three take four times that
-    with Bench(calls_of(8, 33), {"y": (33,)}, torch.float32, CPU, gauge, False, 8) as bench:
+    with InputSets(calls_of(8, 33), {"y": (33,)}, torch.float32, CPU, gauge, False, 8) as bench:
         bench.invite(cast("Contender", contender), collects=True)
         run(bench, contender, 8)
         assert contender.keep == 8

@@ -1,4 +1,4 @@
-"""The ruler: a quick check of timed outputs, which seldom needs the oracle."""
+"""A quick check of timed outputs, which seldom needs the oracle."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from grader.verdict.tolerance import Errors
 CAUTION = 2.0
 
 
-class Ruler:
+class QuickCheck:
     """Checks the outputs of many calls of one kind against a budget that is measured once.
 
-    The oracle in float64 takes several times as long as PyTorch. So the ruler first compares outputs with a stand-in:
+    The oracle in float64 takes several times as long as PyTorch. So the quick check first compares outputs with a stand-in:
     the problem's `stand_in`, or else PyTorch's `baseline`. If the stand-in is off by e and the outputs differ from it
     by d, the outputs are off by d + e at most; for a d relative to the stand-in's values, by (1 + e) d + e. For other
     inputs of the same kind, e is assumed to be at most `CAUTION` times the measured one.
