@@ -36,7 +36,7 @@ from grader.assignment import load_course  # noqa: E402
 from grader.contender.contender import Contender  # noqa: E402
 from grader.contender.cuda_cpu import cache_folder  # noqa: E402
 from grader.contender.pool import WorkerPool, end_all  # noqa: E402
-from grader.job import Job  # noqa: E402
+from grader.job import Request, Staged  # noqa: E402
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases  # noqa: E402
 from grader.judge.comparison import Comparison, Reference  # noqa: E402
 from grader.judge.crew import Crew  # noqa: E402
@@ -135,11 +135,11 @@ def session(folder: Path) -> Iterator[tuple[Benchmarks, WorkerPool]]:
     """Benchmark runs in this process, without the pytest session around them."""
     torch.backends.cuda.matmul.allow_tf32 = True
     info = SubmissionInfo(path=folder.name, sha256="", files=tuple(os.listdir(folder)))  # noqa: PTH208
-    job = Job(course=ROOT, assignments=(), submission=folder, info=info, refused={})
+    request = Request(submission=folder, course=ROOT, staged=Staged(folder=folder, info=info))
     with tempfile.TemporaryDirectory() as scratch:
         pool = WorkerPool("cuda", Path(scratch))
         try:
-            run = Run.begin(job, "cuda", lambda _event: None)
+            run = Run.begin(request, "cuda", lambda _event: None)
             yield _benchmarks(run, Crew(run, Standing(run), pool)), pool
         finally:
             pool.close()
@@ -152,8 +152,8 @@ def repetitions(
     benchmarks.crew.baselines.begin([case], everyone=True)
     found = []
     for number in range(count):
-        job = benchmarks.run.job.model_copy(update={"contenders": "needed" if number else "all"})
-        own = _benchmarks(replace(benchmarks.run, job=job, seed=secrets.randbits(53)), benchmarks.crew)
+        request = benchmarks.run.request.model_copy(update={"contenders": "needed" if number else "all"})
+        own = _benchmarks(replace(benchmarks.run, request=request, seed=secrets.randbits(53)), benchmarks.crew)
         found.append(repetition(own, pool, case, folder))
     return found
 

@@ -1,6 +1,6 @@
 """`grader check`: shows the first mistake of each assignment, as soon as it is known.
 
-A first look finds mistakes that need no run, while a judge gets ready. Then the assignments are graded, the last saved file's first,
+A first look finds mistakes that need no run. Then the assignments are graded, the last saved file's first,
 each up to its first case that does not pass.
 """
 
@@ -11,7 +11,7 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,8 +19,8 @@ from queue import SimpleQueue
 from watchfiles import Change, DefaultFilter, watch
 
 from grader.assignment import Assignment, load_course
-from grader.grading import Grading, Request, open_grading, survey_for
-from grader.job import Event
+from grader.grading import grade, survey_for
+from grader.job import Event, Request
 from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
@@ -119,13 +119,11 @@ def check(
     request: Request,
     view: CheckView,
     looks: Sequence[Look],
-    grading: Grading | None = None,
     outdated: Callable[[], bool] = bool,
 ) -> None:
     """Show the results of `looks`, grade the assignments without one, and show everything on `view`.
 
     Args:
-        grading: a grading that has been started; None starts one if it is needed.
         outdated: called after each event; True ends the check.
 
     Raises:
@@ -148,9 +146,8 @@ def check(
             raise Saved
 
     names = tuple(one.name for one in runnable)
-    with contextlib.nullcontext(grading) if grading else open_grading(request.place) as ready:
-        wanted = replace(request, assignments=names, stop_early=True, speed=False, compilation=False)
-        view.finish(ready.run(wanted, on_event))
+    wanted = {"assignments": names, "stop_early": True, "speed": False, "compilation": False}
+    view.finish(grade(request.model_copy(update=wanted), on_event))
 
 
 def _minute_saved(path: Path) -> int:
@@ -206,7 +203,7 @@ def check_and_watch(
 ) -> None:
     """Check all assignments, then after each save the assignments of the saved files, until interrupted.
 
-    A save during a check ends the check. The next check's judge gets ready before the next save.
+    A save during a check ends the check.
 
     Args:
         new_view: makes the view of one check. Takes its first looks, and the saved files that led to the check.
@@ -232,19 +229,13 @@ def check_and_watch(
     with SavedFiles(request.submission) as saves:
         while True:
             try:
-                with open_grading(request.place) as grading:
-                    if not todo:
-                        saved = next_saved()
-                        todo = concerned()
-                    looks = [one for one in look(request) if one.assignment.name in todo]
-                    with new_view(looks, saved) as view:
-                        check(request, view, looks, grading, outdated=saves.pending)
-                    todo = set()
+                looks = [one for one in look(request) if one.assignment.name in todo]
+                with new_view(looks, saved) as view:
+                    check(request, view, looks, outdated=saves.pending)
+                todo = set()
             except Saved:
                 pass
             except (InfraError, SubmissionError, OSError) as error:
                 complain(str(error))
-            else:
-                continue
             saved = next_saved()
             todo |= concerned()

@@ -47,8 +47,8 @@ from grader.console import (
     note,
     stop_with,
 )
-from grader.grading import Request, grade
-from grader.job import Benchmarked, CaseNote, Event
+from grader.grading import grade
+from grader.job import DEFAULT_IMAGE, Benchmarked, CaseNote, Event, Place, Request
 from grader.profile.views import ProfileProgress, print_profile
 from grader.report.checking import CheckView
 from grader.report.json_file import PAGE, REPORT, check_writable, read_report, write_report
@@ -56,7 +56,6 @@ from grader.report.model import Points, Report, json_schema
 from grader.report.style import counted, plain
 from grader.report.terminal import Progress, print_report
 from grader.runfolder import alone_in
-from grader.sandbox.place import DEFAULT_IMAGE, Place
 from grader.workfolder import make_folder
 
 SAME_SIGNAL_S = 0.1  # `timeout`, and programs that pass Ctrl-C on, signal a process and its group: twice at once
@@ -128,11 +127,19 @@ def run(
     if gpu and device == "auto":
         device = "cuda"
     request = Request(
-        submission,
-        course,
-        tuple(assignment or ()),
-        Place(sandbox, device, require_isolation, image, gpu or None, memory_gib, cpus, course),
-        seed,
+        submission=submission,
+        course=course,
+        assignments=tuple(assignment or ()),
+        place=Place(
+            sandbox=sandbox,
+            device=device,
+            require_isolation=require_isolation,
+            image=image,
+            gpu=gpu or None,
+            memory_gib=memory_gib,
+            cpus=cpus,
+        ),
+        seed=seed,
         speed=speed,
         compilation=compilation,
         effort="quick" if quick else "full",
@@ -194,7 +201,8 @@ def check_(
     from grader import check
 
     catch_signals()
-    request = Request(submission, course, tuple(assignment or ()), Place(device=device, course=course), seed)
+    names, place = tuple(assignment or ()), Place(device=device)
+    request = Request(submission=submission, course=course, assignments=names, place=place, seed=seed)
 
     def new_view(looks: Sequence[check.Look], saved: set[Path]) -> CheckView:
         if saved:
@@ -254,12 +262,11 @@ def profile_(
     from grader.profile import command
 
     catch_signals()
-    place = Place(sandbox, "auto" if gpu else "cpu", image=image, course=course)
     request = Request(
-        submission,
-        course,
-        tuple(assignment or ()),
-        place,
+        submission=submission,
+        course=course,
+        assignments=tuple(assignment or ()),
+        place=Place(sandbox=sandbox, device="auto" if gpu else "cpu", image=image),
         profile="count" if counters else "trace",
         profiled=tuple(case or ()),
         compilation=False,

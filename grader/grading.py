@@ -4,118 +4,53 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from grader.assignment import Assignment, load_course, stub_names
-from grader.job import Event, Job, Profiling
-from grader.report.model import Effort, Report
+from grader.job import Event, Request, Staged
+from grader.report.model import Report
 from grader.runfolder import run_folder
-from grader.sandbox.base import Sandbox
 from grader.sandbox.choice import open_sandbox
-from grader.sandbox.place import Place
 from grader.submission import Submission, SubmissionError, Survey, in_place_of, read_staged, stage, survey
 from grader.verdict.blame import with_sources
-
-
-@dataclass(frozen=True)
-class Request:
-    """The command line's request for a grading.
-
-    submission: the student's folder.
-    course: folder with assignments/, reference/ and starter/.
-    assignments: names of assignments; empty for all.
-    place: the sandbox and the device.
-
-    The other fields are those of `Job`.
-    """
-
-    submission: Path
-    course: Path
-    assignments: tuple[str, ...] = ()
-    place: Place = field(default_factory=Place)
-    seed: int | None = None
-    stop_early: bool = False
-    speed: bool = True
-    compilation: bool = True
-    effort: Effort = "full"
-    contenders: Literal["needed", "all"] = "needed"
-    profile: Profiling = "no"
-    profiled: tuple[str, ...] = ()
-
-
-class Grading:
-    """One grading, whose judge has been started before the request is known (see `open_grading`).
-
-    `run` may be called once.
-    """
-
-    def __init__(self, place: Place, folder: Path, sandbox: Sandbox) -> None:
-        self._place = place
-        self._folder = folder
-        self._sandbox = sandbox
-
-    def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
-        """See `grade`; the request must be for this grading's place."""
-        assert request.place == self._place
-        assignments = load_course(request.course, request.assignments)
-        wanted = tuple(one.spec.file for one in assignments)
-        found = survey_for(request, assignments)
-        submission = stage(request.submission, self._folder / "submission", wanted, found)
-        job = Job(
-            course=request.course.resolve(),
-            assignments=request.assignments or tuple(one.name for one in assignments),
-            submission=submission.folder,
-            info=submission.info,
-            refused=submission.refused,
-            misnamed=_misnamed(request.course, assignments, submission) | found.misnamed,
-            seed=request.seed,
-            stop_early=request.stop_early,
-            speed=request.speed,
-            compilation=request.compilation,
-            effort=request.effort,
-            contenders=request.contenders,
-            profile=request.profile,
-            profiled=request.profiled,
-        )
-        report = self._sandbox.run(job, on_event)
-        read = partial(read_staged, submission.folder)
-        with_source = tuple(with_sources(one, submission.info.files, read) for one in report.assignments)
-        return report.model_copy(update={"assignments": with_source})
-
-    def stop(self) -> None:
-        """See `Sandbox.stop`."""
-        self._sandbox.stop()
-
-
-@contextmanager
-def open_grading(place: Place) -> Iterator[Grading]:
-    """Start a judge in the place of a later request; at the end its folder is removed."""
-    with run_folder() as folder, open_sandbox(place, folder) as sandbox:
-        yield Grading(place, folder, sandbox)
 
 
 def grade(
     request: Request,
     on_event: Callable[[Event], None],
-    stopping: Callable[[Callable[[], None]], AbstractContextManager[None]],
+    stopping: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> Report:
     """Grade one submission and return its report.
 
     Args:
-        stopping: makes a context manager from `Grading.stop`; that function may be called while the context is entered.
+        stopping: makes a context manager from a function that ends the grading soon, with a report of what was graded by
+            then; that function may be called while the context is entered, from a signal handler too.
 
     Raises:
         CourseError, SubmissionError, UsageError: the request cannot be carried out; the message says why.
         InfraError: this machine failed, not the submission.
         KeyboardInterrupt: the grading was stopped before anything was graded.
     """
-    with open_grading(request.place) as grading, stopping(grading.stop):
-        return grading.run(request, on_event)
+    with run_folder() as folder, open_sandbox(request, folder) as sandbox, stopping(sandbox.stop):
+        assignments = load_course(request.course, request.assignments)
+        wanted = tuple(one.spec.file for one in assignments)
+        found = survey_for(request, assignments)
+        submission = stage(request.submission, folder / "submission", wanted, found)
+        staged = Staged(
+            folder=submission.folder,
+            info=submission.info,
+            refused=submission.refused,
+            misnamed=_misnamed(request.course, assignments, submission) | found.misnamed,
+        )
+        names = request.assignments or tuple(one.name for one in assignments)
+        update = {"course": request.course.resolve(), "assignments": names, "staged": staged}
+        report = sandbox.run(request.model_copy(update=update), on_event)
+        read = partial(read_staged, submission.folder)
+        with_source = tuple(with_sources(one, submission.info.files, read) for one in report.assignments)
+        return report.model_copy(update={"assignments": with_source})
 
 
 def _misnamed(course: Path, assignments: Iterable[Assignment], submission: Submission) -> dict[str, str]:

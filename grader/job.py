@@ -1,4 +1,4 @@
-"""The messages between the command line and the judge: a job goes in, events come out. A sandbox carries both."""
+"""The messages between the command line and the judge: a request goes in, events come out. A sandbox carries both."""
 
 from __future__ import annotations
 
@@ -12,44 +12,78 @@ from grader.report.model import CaseResult, Effort, Isolation, Report, SpeedCase
 
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 Profiling: TypeAlias = Literal["no", "trace", "count"]
+DEFAULT_IMAGE = "gpu-lab-grader"
 
 
 class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_bytes="base64", val_json_bytes="base64")
 
 
-class Job(Message):
-    """One grading, complete: the judge needs nothing else.
+class Place(Message):
+    """The requested place of a grading.
 
     Attributes:
-        course: folder with assignments/, reference/ and starter/.
-        assignments: names, in the order of grading.
-        submission: folder of the staged copy.
+        sandbox: `auto` is `docker` if a daemon and the image are here, else `host`; see `grader.sandbox.choice`.
+        device: `auto` is the GPU if there is one.
+        require_isolation: refuse to run a submission that could reach the machine (see `Isolation.isolated`).
+        image: the name of the grading image.
+        gpu: UUID of the GPU to grade on; None takes the first.
+        memory_gib, cpus: limits of a container; None is most of the machine.
+    """
+
+    sandbox: Literal["auto", "host", "docker"] = "host"
+    device: WantedDevice = "auto"
+    require_isolation: bool = False
+    image: str = DEFAULT_IMAGE
+    gpu: str | None = None
+    memory_gib: float | None = None
+    cpus: float | None = None
+
+
+class Staged(Message):
+    """The copy of a submission's files that is graded.
+
+    Attributes:
+        folder: of the copy.
         info: description of the submission for the report.
         refused: why a file was not staged, by the file's path.
         misnamed: by the name of a missing file, a sentence about the file that was found in its place.
-        files: contents of the staged copy by path, for a judge that cannot read the folder; else None.
+        files: contents of the copy by path, for a judge that cannot read the folder; else None.
         fingerprint: of the grader and course, for a judge that has its own copy of both; else None.
+    """
+
+    folder: Path
+    info: SubmissionInfo
+    refused: dict[str, str] = {}
+    misnamed: dict[str, str] = {}
+    files: dict[str, bytes] | None = None
+    fingerprint: str | None = None
+
+
+class Request(Message):
+    """A grading, from the command line to the judge, which needs nothing else.
+
+    Attributes:
+        submission: the student's folder.
+        course: folder with assignments/, reference/ and starter/.
+        assignments: names, in the order of grading; empty for all.
         seed: replays a run; None draws a secret seed.
         stop_early: skip the rest of an assignment after its first case that does not pass.
         speed: whether speed is measured, if the device allows that.
         compilation: whether Triton's launches are compiled for GPUs on a machine without one.
         effort: `quick` leaves out the largest cases and compute-sanitizer, and times fewer rounds.
+        contenders: `needed` are the baselines and yardsticks of bands and roofline; `all` adds the reference and the
+            functions of baselines.py that problem.toml names.
         profile: profile the speed cases in place of grading; the report then has no assignments. `count` has Nsight Compute
             count, too.
         profiled: names of the speed cases to profile, as `wide` or `forward/wide`; empty for all.
-        contenders: `needed` are the baselines and yardsticks of bands and roofline; `all` adds the reference and the
-            functions of baselines.py that problem.toml names.
+        staged: what `grade` adds before a judge reads the request.
     """
 
-    course: Path
-    assignments: tuple[str, ...]
     submission: Path
-    info: SubmissionInfo
-    refused: dict[str, str]
-    misnamed: dict[str, str] = {}
-    files: dict[str, bytes] | None = None
-    fingerprint: str | None = None
+    course: Path
+    assignments: tuple[str, ...] = ()
+    place: Place = Place()
     seed: int | None = Field(default=None, ge=0, lt=2**63)
     stop_early: bool = False
     speed: bool = True
@@ -58,6 +92,13 @@ class Job(Message):
     contenders: Literal["needed", "all"] = "needed"
     profile: Profiling = "no"
     profiled: tuple[str, ...] = ()
+    staged: Staged | None = None
+
+    @property
+    def copied(self) -> Staged:
+        """What is graded, in a request that `grade` has sent."""
+        assert self.staged is not None
+        return self.staged
 
 
 class OfPart(Message):
@@ -127,7 +168,7 @@ class Finished(Message):
 
 
 class Refused(Message):
-    """The judge refuses the job: `usage` is a fault of the request, `infra` of the machine."""
+    """The judge refuses the request: `usage` is a fault of the request, `infra` of the machine."""
 
     event: Literal["refused"] = "refused"
     kind: Literal["usage", "infra"]

@@ -8,34 +8,33 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import load_course
-from grader.grading import Request, survey_for
-from grader.job import Job
+from grader.grading import survey_for
+from grader.job import Request, Staged
 from grader.report.model import SubmissionInfo
 from grader.submission import SubmissionError
 from tests.conftest import ROOT
 
 
-def test_a_job_says_the_same_at_the_other_end() -> None:
+def test_a_request_says_the_same_at_the_other_end() -> None:
     info = SubmissionInfo(path="here", sha256="0", files=("softmax.py",))
-    job = Job(
+    files = {"softmax.py": b"\xff\x00", "sub/own.cuh": b""}
+    request = Request(
+        submission=Path("here"),
         course=ROOT,
         assignments=("softmax",),
-        submission=Path("/there"),
-        info=info,
-        refused={"a.py": "is a link"},
-        files={"softmax.py": b"\xff\x00", "sub/own.cuh": b""},
+        staged=Staged(folder=Path("/there"), info=info, refused={"a.py": "is a link"}, files=files),
         seed=2**63 - 1,
     )
-    line = job.model_dump_json()
+    line = request.model_dump_json()
     assert "\n" not in line
-    assert Job.model_validate_json(line) == job
+    assert Request.model_validate_json(line) == request
 
 
 def test_the_graders_own_folder_and_a_file_are_no_submission(tmp_path: Path) -> None:
     assignments = load_course(ROOT, ())
     with pytest.raises(SubmissionError, match=r"is the grader's own folder: name the folder with your files"):
-        survey_for(Request(ROOT, ROOT), assignments)
+        survey_for(Request(submission=ROOT, course=ROOT), assignments)
     shutil.copy(ROOT / "reference" / "softmax.py", tmp_path)
     with pytest.raises(SubmissionError, match=rf"name its folder, as in `grader check {tmp_path} -a softmax`"):
-        survey_for(Request(tmp_path / "softmax.py", ROOT), assignments)
-    assert survey_for(Request(tmp_path, ROOT), assignments).inside == ""
+        survey_for(Request(submission=tmp_path / "softmax.py", course=ROOT), assignments)
+    assert survey_for(Request(submission=tmp_path, course=ROOT), assignments).inside == ""

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader import submission
-from grader.job import Job
+from grader import job, submission
 from grader.submission import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
@@ -313,8 +312,11 @@ def test_what_a_submission_does_not_need_is_refused_and_cannot_spoil_what_is_pri
     (note,) = taken.info.notes
     assert f": ignored, {why}" in note
     assert note.isprintable()
-    job = Job(course=source, assignments=(), submission=taken.folder, info=taken.info, refused=taken.refused)
-    assert len(Job.model_validate_json(job.model_dump_json().encode()).refused) == 1, "the judge gets it as JSON"
+    staged = job.Staged(folder=taken.folder, info=taken.info, refused=taken.refused)
+    request = job.Request(submission=source, course=source, staged=staged)
+    assert len(job.Request.model_validate_json(request.model_dump_json().encode()).copied.refused) == 1, (
+        "the judge gets it as JSON"
+    )
 
 
 def test_a_huge_file_is_not_read_into_memory(source: Path, staged: Staged) -> None:

@@ -44,8 +44,8 @@ from grader.console import (
 )
 from grader.course import own_course
 from grader.fingerprint import fingerprint
+from grader.job import DEFAULT_IMAGE
 from grader.report.style import counted, plain
-from grader.sandbox.place import DEFAULT_IMAGE
 
 classes = typer.Typer(no_args_is_help=True, help="Grade a class: its hand-ins, its grades, its complaints.")
 

@@ -16,10 +16,10 @@ from grader.doctor.finding import NAMES, Finding
 from grader.doctor.gpus import NO_GPU, Presence
 from grader.doctor.space import WANTED_GIB, free_gib
 from grader.fingerprint import fingerprint
+from grader.job import DEFAULT_IMAGE
 from grader.sandbox import docker, engine
 from grader.sandbox.base import InfraError
 from grader.sandbox.docker import DEVICE_LABEL
-from grader.sandbox.place import DEFAULT_IMAGE
 
 HOST = "submissions are graded on this host"
 ON_HOST = "it is used with --sandbox host alone"

@@ -16,9 +16,9 @@ from grader.background import later
 from grader.contender.jail import NO_JAIL, Jail, strongest_jail
 from grader.doctor import containers, gpus, selftest, software, space, walls
 from grader.doctor.finding import NAMES, OURS, Finding
+from grader.job import DEFAULT_IMAGE
 from grader.report.model import Isolation
 from grader.sandbox.base import InfraError
-from grader.sandbox.place import DEFAULT_IMAGE
 
 T = TypeVar("T")
 Look = Callable[[], Iterable[Finding]]

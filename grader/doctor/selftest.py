@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from grader import grading
 from grader.contender.jail import Jail
 from grader.doctor.finding import OURS, Finding
-from grader.grading import Request, open_grading
+from grader.job import Place, Request
 from grader.report.model import CaseResult, Isolation, Report
 from grader.runfolder import run_folder
-from grader.sandbox.place import Place
 
 PROBLEM = '''
 """y = 2 x."""
@@ -114,11 +114,15 @@ def begun(jail: Jail) -> Iterator[Callable[[], list[Finding]]]:
         jail: the strongest jail of this machine; the grading requires isolation if that jail isolates.
     """
     place = Place(sandbox="host", require_isolation=Isolation(jail=jail.name).isolated)
-    with run_folder() as folder, outside(folder) as submission, open_grading(place) as grading:
+    with run_folder() as folder, outside(folder) as submission:
         write_course(folder, submission)
 
         def grade() -> list[Finding]:
-            return judge(grading.run(Request(folder / "submission", folder, place=place), lambda _event: None))
+            return judge(
+                grading.grade(
+                    Request(submission=folder / "submission", course=folder, place=place), lambda _event: None
+                )
+            )
 
         yield grade
 

@@ -1,13 +1,12 @@
 """The judge's program, started by a sandbox:
 
-    python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [isolated] [docker] < job.json
+    python -m grader.judge EVENTS_FD FOLDER auto|cpu|cuda [isolated] [docker] < request.json
 
-The job is one line of JSON on standard input. When standard input ends, the sandbox is gone, and so the judge ends. The
+The request is one line of JSON on standard input. When standard input ends, the sandbox is gone, and so the judge ends. The
 judge writes its events to EVENTS_FD, one JSON object a line. If EVENTS_FD is 1, all other output goes to stderr: in a
 container these streams are the judge's only connection. FOLDER is the folder of the run, which the judge fills.
 `isolated` refuses a submission that no jail isolates from the machine. `docker` says that the judge runs in the grader's
-container. The judge starts fork servers and imports torch before it reads the job: who starts the judge early does not wait
-for them.
+container. The judge starts fork servers and imports torch before it reads the request, which is staged meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from grader.contender.jail import Jail, strongest_jail
 from grader.contender.pool import WorkerPool
 from grader.course import CourseOpen, close_installed_course
 from grader.fingerprint import fingerprint
-from grader.job import Event, Job, Refused
+from grader.job import Event, Refused, Request
 from grader.nvidia import driver_is_loaded
 from grader.report.model import Isolation
 from grader.runfolder import remove
@@ -127,8 +126,8 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         pool.close()
         raise
     try:
-        job = Job.model_validate_json(told.get())
-        if job.fingerprint not in (None, fingerprint(job.course)):
+        request = Request.model_validate_json(told.get())
+        if request.copied.fingerprint not in (None, fingerprint(request.course)):
             emit(Refused(kind="infra", message=STALE))
             return 1
         if (found := choose_device(device)) != guess:
@@ -138,11 +137,11 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         if "isolated" in options and not isolation.isolated:
             emit(Refused(kind="infra", message=f"nothing was graded: {isolation.note}"))
             return 1
-        if job.files is not None:
-            unpack(job.files, job.submission)
+        if request.copied.files is not None:
+            unpack(request.copied.files, request.copied.folder)
         if pool.jail.name == "uid":
             close_installed_course()
-        run_session(job, pool, isolation, emit)
+        run_session(request, pool, isolation, emit)
     except CourseError as error:
         emit(Refused(kind="usage", message=str(error)))
         return 1
@@ -184,7 +183,7 @@ def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:
 
 
 def _listen(stream: TextIO, told: SimpleQueue[str]) -> None:
-    """Hand the job on. When the stream ends, ask this process to end, and kill it if it does not, as in a long computation.
+    """Hand the request on. When the stream ends, ask this process to end, and kill it if it does not, as in a long computation.
     Its workers end with it.
     """
     text = stream.readline()

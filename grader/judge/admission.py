@@ -91,7 +91,7 @@ class Admission:
         needed_gib, tool = (None, None) if case is None else (case.case.memory_gib, case.case.tool)
         if stopped := self.results.stopped.get(assignment.name):
             return f"{NOT_RUN}: stopped at {stopped}"
-        if case is not None and self.run.job.effort == "quick" and (needed_gib is not None or (tool and on_gpu)):
+        if case is not None and self.run.request.effort == "quick" and (needed_gib is not None or (tool and on_gpu)):
             return f"left out by --quick: {case.case.tries}"
         if cuda and find_compiler(self.run.device_name) is None:
             if on_gpu:

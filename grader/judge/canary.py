@@ -102,10 +102,10 @@ class Canary:
         return self._told[assignment.name]
 
     def _try(self, assignment: Assignment) -> str:
-        folder = self.run.job.submission.with_name("canary")
+        folder = self.run.request.copied.folder.with_name("canary")
         name = assignment.spec.file
         try:
-            unpack(pack(self.run.job.course / "reference"), folder)
+            unpack(pack(self.run.request.course / "reference"), folder)
             if self._is_torch_form(assignment):
                 (folder / name).unlink()
                 (folder / name).write_text(TORCH_CANARY.format(entry=assignment.spec.entry), encoding="utf-8")
@@ -142,8 +142,8 @@ class Canary:
     def _is_torch_form(self, assignment: Assignment) -> bool:
         if assignment.spec.language != "cuda":
             return False
-        job = self.run.job
-        sources = {name: decoded((job.submission / name).read_bytes()) for name in job.info.files}
+        copied = self.run.request.copied
+        sources = {name: decoded((copied.folder / name).read_bytes()) for name in copied.info.files}
         codes = included_from(assignment.spec.file, sources).values()
         return any(header.startswith(OF_PYTORCH) for code in codes for header in INCLUDE.findall(code))
 

@@ -178,7 +178,7 @@ class SpeedSizes:
 
     @property
     def names(self) -> set[str]:
-        """The names by which `Job.profiled` may ask for the case."""
+        """The names by which `Request.profiled` may ask for the case."""
         return {self.declared.name, f"{self.declared.part.name}/{self.declared.name}"}
 
     def fitting(self, free_gib: float) -> BoundSpeedCase | None:

@@ -43,7 +43,7 @@ class Compilation:
 
     def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
         self._run, self._standing, self._crew = run, standing, crew
-        is_wanted = run.device_name == "cpu" and run.job.compilation
+        is_wanted = run.device_name == "cpu" and run.request.compilation
         self._cases = [case for case in run.cases if case.case.compiled] if is_wanted else []
         self._assignment = ""
         self._thread: ThreadPoolExecutor | None = None
@@ -118,7 +118,7 @@ class Compilation:
     def _compile(self, case: BoundCase) -> list[CompiledCall | Unknown]:
         """Compile a case for every GPU, first the graded one. After a fault no other case is tried."""
         spec, done = case.assignment.spec, list[CompiledCall | Unknown]()
-        others = () if self._run.job.effort == "quick" else spec.other_gpus
+        others = () if self._run.request.effort == "quick" else spec.other_gpus
         for gpu in dict.fromkeys([spec.gpu, *others]):
             try:
                 self._standing.hangs.check(case.place)

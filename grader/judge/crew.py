@@ -30,7 +30,7 @@ class Crew:
 
     def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
         self._run, self._standing, self._pool = run, standing, pool
-        self.baselines = Baselines(pool, run.job.course, kept_caches(pool.device))
+        self.baselines = Baselines(pool, run.request.course, kept_caches(pool.device))
         self.is_busy = False
         self._contenders: dict[tuple[str, int], Contender] = {}  # of the submission, by assignment and lane
         self.references: dict[str, Contender] = {}
@@ -59,7 +59,7 @@ class Crew:
         contender = self._pool.start(kind, imports=self._imports_of(assignment), alone=not self.is_busy)
         self._standing.employ(contender, assignment)
         try:
-            load_file(contender, self._run.job.submission, assignment)
+            load_file(contender, self._run.request.copied.folder, assignment)
         except ContenderFault as fault:
             self._standing.note_unloadable(assignment, fault)
             raise
@@ -102,7 +102,7 @@ class Crew:
         self._standing.check_time(assignment)
         contender = self._pool.start(kind, imports=self._imports_of(assignment))
         self._standing.employ(contender, assignment, logged=logged)
-        return load_file(contender, self._run.job.submission, assignment)
+        return load_file(contender, self._run.request.copied.folder, assignment)
 
     def settle(self) -> None:
         """Wait until no worker of a baseline is loading: it would disturb a benchmark. Raises WorkerUnavailable."""
@@ -143,7 +143,9 @@ class Crew:
             if contender is None or not contender.lives():
                 kind = self.kind_of(assignment)
                 contender = self._pool.start_own(kind, self.baselines.caches, self._imports_of(assignment))
-                self.references[assignment.name] = load_file(contender, self._run.job.course / "reference", assignment)
+                self.references[assignment.name] = load_file(
+                    contender, self._run.request.course / "reference", assignment
+                )
             return contender
 
     def end_idle(self) -> None:

@@ -109,7 +109,7 @@ class Gathering:
         return found or CaseResult(name=name, tries="", **self._missing)
 
     def _speed(self, assignment: Assignment, part: Part) -> SpeedResult:
-        if not self.run.job.speed:
+        if not self.run.request.speed:
             return SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points))
         cases = []
         for case in part.speed:
@@ -140,11 +140,11 @@ def report_of(
         started=started,
         duration_s=duration_s,
         seed=run.seed,
-        effort=run.job.effort,
+        effort=run.request.effort,
         isolation=isolation,
         environment=describe_environment(run.device_name),
-        fingerprint=fingerprint(run.job.course),
-        submission=run.job.info,
+        fingerprint=fingerprint(run.request.course),
+        submission=run.request.copied.info,
         score=Points.total([correctness, speed]),
         correctness=correctness,
         speed=speed,

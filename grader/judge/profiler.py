@@ -82,7 +82,7 @@ class Profiler:
         found = self._without_a_gpu(sizes)
         if self.run.device_name == "cuda":
             return self._with_a_gpu(sizes, found)
-        if self.run.job.profile != "count":
+        if self.run.request.profile != "count":
             return found
         return Profiled(profile=_also(found.profile, NO_GPU), texts=found.texts)
 
@@ -160,7 +160,7 @@ class Profiler:
         except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
             profile = _also(profile, f"it could not be traced on the GPU: {_words(fault)}")
         counted: tuple[KernelCounters, ...] = ()
-        if self.run.job.profile == "count":
+        if self.run.request.profile == "count":
             try:
                 counted, texts["counters.csv"] = self._counted(sizes)
             except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
@@ -230,7 +230,7 @@ class Profiler:
         tool = self.crew.watched(case.assignment, tools.counters(ncu, EVERY, MAX_KERNELS))
         with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena, tool:
             try:
-                load_file(tool, self.run.job.submission, case.assignment)
+                load_file(tool, self.run.request.copied.folder, case.assignment)
                 tool.do(request_for(arena, call, COUNT_LIMITS.time_s, counted=True), COUNT_LIMITS, arena.files)
             finally:
                 tool.kill()  # the table is complete when the tool has ended
@@ -252,11 +252,11 @@ class Profiler:
         return size.model_copy(update={"measured": timed.measured, "unknown": timed.words})
 
     def _sources(self) -> dict[str, str]:
-        job = self.run.job
+        copied = self.run.request.copied
         sources = {}
-        for name in job.info.files:
+        for name in copied.info.files:
             try:
-                sources[name] = decoded(read_staged(job.submission, name))
+                sources[name] = decoded(read_staged(copied.folder, name))
             except OSError:
                 continue
         return sources

@@ -37,7 +37,7 @@ class Results:
         canary: asked if a failure may be the machine's.
         cases, speed: results by assignment, part and name.
         kinds: the `Evidence.kinds` of the cases that ran, by part and name.
-        stopped: title of the first failed case by assignment, if the job stops early.
+        stopped: title of the first failed case by assignment, if the request stops early.
     """
 
     run: Run
@@ -75,7 +75,7 @@ class Results:
         self.cases[place.key] = result
         if not is_check:
             self.kinds.setdefault(place.of_part, {})[place.name] = evidence.kinds
-        if self.run.job.stop_early and result.outcome not in ("passed", "skipped"):
+        if self.run.request.stop_early and result.outcome not in ("passed", "skipped"):
             self.stopped.setdefault(place.assignment.name, place.title)
         so_far = borne_out(self.of_part(place), self.kinds.get(place.of_part, {}))
         (shown,) = (one for one in so_far if one.name == place.name)

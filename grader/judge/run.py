@@ -11,14 +11,14 @@ import torch
 
 from grader.assignment import Assignment, Device, load_course
 from grader.contender.pool import workers_at_once
-from grader.job import Event, Job
+from grader.job import Event, Request
 from grader.judge.cases import BoundCase, BoundCheck, SpeedSizes, bind_cases, bind_checks, bind_speed_cases
 from grader.judge.gpu import Gauge
 
 
 @dataclass(frozen=True)
 class Run:
-    """A grading's job, its machine, and the assignments and cases of the course that it runs.
+    """A grading's request, its machine, and the assignments and cases of the course that it runs.
 
     Attributes:
         device_name: `cpu` or `cuda`.
@@ -29,7 +29,7 @@ class Run:
         cases, checks, speed_cases: to be run, of all assignments.
     """
 
-    job: Job
+    request: Request
     device_name: Device
     seed: int
     emit: Callable[[Event], None]
@@ -41,18 +41,29 @@ class Run:
     speed_cases: Sequence[SpeedSizes] = ()
 
     @classmethod
-    def begin(cls, job: Job, device_name: Device, emit: Callable[[Event], None]) -> Run:
-        """A run on this machine, with the job's seed or a new one. Raises CourseError."""
-        seed = secrets.randbits(53) if job.seed is None else job.seed
+    def begin(cls, request: Request, device_name: Device, emit: Callable[[Event], None]) -> Run:
+        """A run on this machine, with the request's seed or a new one. Raises CourseError."""
+        seed = secrets.randbits(53) if request.seed is None else request.seed
         lane_count = 1 if device_name == "cpu" else workers_at_once(free_gib(device_name))
-        gauge = Gauge(torch.device(device_name), measuring=job.speed)
-        course = load_course(job.course, job.assignments)
-        if job.assignments:
-            course.sort(key=lambda one: job.assignments.index(one.name))
+        gauge = Gauge(torch.device(device_name), measuring=request.speed)
+        course = load_course(request.course, request.assignments)
+        if request.assignments:
+            course.sort(key=lambda one: request.assignments.index(one.name))
         cases, checks = bind_cases(course, device_name), bind_checks(course)
-        speed_cases = [one for one in bind_speed_cases(course) if not job.profiled or set(job.profiled) & one.names]
+        speed_cases = [
+            one for one in bind_speed_cases(course) if not request.profiled or set(request.profiled) & one.names
+        ]
         return cls(
-            job, device_name, seed, emit, gauge, lane_count, course, cases, checks, speed_cases if job.speed else ()
+            request,
+            device_name,
+            seed,
+            emit,
+            gauge,
+            lane_count,
+            course,
+            cases,
+            checks,
+            speed_cases if request.speed else (),
         )
 
     @property

@@ -55,7 +55,7 @@ def run_watched(
         request = request_for(arena, call, LIMITS.time_s, apart=True)
         try:
             with standing.hangs.ending(case.place, worker):
-                load_file(worker, run.job.submission, case.assignment)
+                load_file(worker, run.request.copied.folder, case.assignment)
                 loaded = True
                 worker.log.mark(case.place.heading)
                 evidence.given = described(call)
@@ -64,7 +64,7 @@ def run_watched(
             fault = ended  # the tool's findings are told first: they may be the cause
         worker.kill()
         got = {name: arena.output(name) for name in shapes}
-    files = {Path(name).name for name in run.job.info.files} | {case.assignment.spec.file}
+    files = {Path(name).name for name in run.request.copied.info.files} | {case.assignment.spec.file}
     found = findings(worker.tool_log, files)
     if case.assignment.spec.language != "cuda":
         # The tool misreports shared memory of tensor cores' operands. Triton lays that memory out, not the student.

@@ -165,7 +165,7 @@ class Schedule:
         compiled is cached for the others.
         """
         admitted = [work for work in works if self._is_admitted(work)]
-        if self.run.job.stop_early:
+        if self.run.request.stop_early:
             self._run_until_one_fails(admitted)
             return
         checks = [one for one in admitted if one.case is None]

@@ -13,7 +13,7 @@ import torch
 
 from grader.assignment import CourseError, Device
 from grader.contender.pool import WorkerPool
-from grader.job import Benchmarked, Event, Finished, Job, Planned, PlannedPart
+from grader.job import Benchmarked, Event, Finished, Planned, PlannedPart, Request
 from grader.judge.admission import Admission
 from grader.judge.canary import Canary
 from grader.judge.comparison import Comparison, Reference
@@ -43,15 +43,15 @@ class Interrupted(Exception):
     """The grading was asked to stop before it had decided a result; there is no report."""
 
 
-def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable[[Event], None]) -> None:
-    """Grade a job on the pool's device and emit its events, the report last.
+def run_session(request: Request, pool: WorkerPool, isolation: Isolation, emit: Callable[[Event], None]) -> None:
+    """Grade a request on the pool's device and emit its events, the report last.
 
     Raises:
         CourseError: the course is unusable.
         Interrupted: the session was asked to stop before anything was graded; no report is emitted.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    run = Run.begin(job, pool.device, emit)
+    run = Run.begin(request, pool.device, emit)
     if pool.device == "cuda" or run.lane_count > 1:
         import_ahead()
     standing = Standing(run)
@@ -61,7 +61,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
         torch.backends.cuda.matmul.allow_tf32 = True  # students' `tl.dot` uses TF32, so PyTorch as a yardstick does too
     emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
     comparison = Comparison(run, Reference(run, crew))
-    if job.profile != "no":
+    if request.profile != "no":
         if pool.device == "cuda":
             standing.finish_looking()
             start_the_courses_own(run, crew, 0.0)
@@ -86,7 +86,7 @@ def run_session(job: Job, pool: WorkerPool, isolation: Isolation, emit: Callable
     finally:
         lanes.abandon()
         compilation.abandon()
-    if interrupted and (job.stop_early or not results.has_decided_something):
+    if interrupted and (request.stop_early or not results.has_decided_something):
         raise Interrupted
     if not interrupted:
         results.look_back()
@@ -118,7 +118,7 @@ def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
 
     free_gib = run.free_gib() - starting_gib
     roomy = [case for one in raced if (case := one.fitting(free_gib)) is not None]
-    crew.baselines.begin([one.declared for one in raced], run.job.contenders == "all", roomy, load_early)
+    crew.baselines.begin([one.declared for one in raced], run.request.contenders == "all", roomy, load_early)
 
 
 def import_ahead() -> None:
@@ -135,7 +135,7 @@ def _planned(run: Run) -> tuple[PlannedPart, ...]:
             part=part.name,
             file=one.spec.file,
             title=f"{one.spec.title}: {part.title}",
-            cases=sum(len(group.names) for group in part.groups) + run.job.speed * len(part.speed),
+            cases=sum(len(group.names) for group in part.groups) + run.request.speed * len(part.speed),
         )
         for one in run.assignments
         for part in one.spec.parts

@@ -115,20 +115,20 @@ class Standing:
         """Find missing files and unchanged stubs, and begin to read the other files in the background (see
         `finish_looking`).
         """
-        job = self._run.job
+        copied = self._run.request.copied
         for assignment in self._run.assignments:
             name = assignment.spec.file
-            stub = job.course / "starter" / name
-            if name not in job.info.files:
-                why = job.refused.get(name)
-                told = job.misnamed.get(name, f"there is no {name} in the submission")
+            stub = self._run.request.course / "starter" / name
+            if name not in copied.info.files:
+                why = copied.refused.get(name)
+                told = copied.misnamed.get(name, f"there is no {name} in the submission")
                 self._absent[name] = f"{name} was ignored: {why}" if why else told
-            elif stub.is_file() and stub.read_bytes() == (job.submission / name).read_bytes():
-                told = beside_stub(stub, assignment.spec.entry, job.submission)
+            elif stub.is_file() and stub.read_bytes() == (copied.folder / name).read_bytes():
+                told = beside_stub(stub, assignment.spec.entry, copied.folder)
                 self._absent[name] = told or f"{name} is still the starter's stub"
         read_of = [one for one in self._run.assignments if one.spec.file not in self._absent]
         questions = [question_of(one) for one in read_of]
-        self._reading = read_of, later(lambda: read(job.submission, job.info.files, questions))
+        self._reading = read_of, later(lambda: read(copied.folder, copied.info.files, questions))
 
     def finish_looking(self) -> None:
         """Wait until the files have been read. Raises the errors of `reading.read`."""
@@ -236,7 +236,7 @@ class Standing:
         lines: dict[tuple[str, ...], None] = {}  # workers that print the same lines give one section
         others: Counter[str] = Counter()
         for name, text in (section for log in logs for section in log.sections()):
-            own, beside = sort_out(text.replace(f"{self._run.job.submission}/", ""))
+            own, beside = sort_out(text.replace(f"{self._run.request.copied.folder}/", ""))
             if own.strip():
                 lines[tuple(with_case(name, without_places(own)))] = None
             others += beside

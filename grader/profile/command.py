@@ -5,13 +5,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 
 import grader
 from grader.assignment import CourseError, load_course
-from grader.grading import Request, grade
-from grader.job import Event, Profiled
+from grader.grading import grade
+from grader.job import Event, Profiled, Request
 from grader.profile.model import CaseProfile, Profile
 from grader.profile.page import page
 
@@ -40,7 +39,7 @@ def profile(request: Request, on_event: Callable[[Event], None]) -> tuple[Profil
             texts.update({f"{one.assignment}-{one.part}-{one.case}/{name}": text for name, text in event.texts.items()})
         on_event(event)
 
-    report = grade(request, note, lambda _stop: nullcontext())
+    report = grade(request, note)
     found = Profile(submission=report.submission.path, grader_version=grader.__version__, cases=tuple(cases))
     return found, texts
 

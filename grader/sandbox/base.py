@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from pydantic import ValidationError
 
-from grader.job import EVENT, Event, Finished, Job, Refused
+from grader.job import EVENT, Event, Finished, Refused, Request
 from grader.report.model import Report
 
 SILENCE_LIMIT_S = 600.0  # no case takes so long: a judge without events was stopped, or hangs
@@ -27,9 +27,7 @@ class UsageError(Exception):
 
 
 class Sandbox(Protocol):
-    """Runs one judge. A context manager: entering starts the judge, which gets ready before the job is known; leaving ends the judge and
-    everything that the judge started.
-    """
+    """Runs one judge, which the constructor starts. A context manager: leaving ends the judge and everything that the judge started."""
 
     def __enter__(self) -> Self: ...
 
@@ -37,11 +35,11 @@ class Sandbox(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def run(self, job: Job, on_event: Callable[[Event], None]) -> Report:
-        """Grade the job, once, and return its report.
+    def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
+        """Grade the staged request, once, and return its report.
 
         Raises:
-            UsageError: the judge refused the job.
+            UsageError: the judge refused the request.
             InfraError: the judge could not finish.
             KeyboardInterrupt: the judge was asked to stop, and had graded nothing.
         """
@@ -65,7 +63,7 @@ def follow(lines: Iterable[bytes], watchdog: Watchdog, on_event: Callable[[Event
         watchdog: fed with every event.
 
     Raises:
-        UsageError, InfraError: the judge refused the job, or sent a line that is no event.
+        UsageError, InfraError: the judge refused the request, or sent a line that is no event.
     """
     for line in lines:
         try:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
+from grader.job import Place, Request
 from grader.sandbox.base import InfraError, Sandbox
 from grader.sandbox.host import HostSandbox
-from grader.sandbox.place import Place, SandboxName
+
+SandboxName = Literal["host", "docker"]
 
 
 def choose(place: Place) -> SandboxName:
@@ -37,10 +40,10 @@ def choose(place: Place) -> SandboxName:
     return "docker"
 
 
-def open_sandbox(place: Place, folder: Path) -> Sandbox:
-    """The chosen sandbox, not started yet. `folder`: the run's folder."""
-    if choose(place) == "docker":
+def open_sandbox(request: Request, folder: Path) -> Sandbox:
+    """The chosen sandbox, with a judge that gets ready. `folder`: the run's folder."""
+    if choose(request.place) == "docker":
         from grader.sandbox.docker import DockerSandbox
 
-        return DockerSandbox(place)
-    return HostSandbox(folder, place)
+        return DockerSandbox(request.place)
+    return HostSandbox(folder, request.place, request.course)

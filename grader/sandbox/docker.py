@@ -25,12 +25,11 @@ from docker.types import LogConfig, Ulimit
 
 from grader.background import later
 from grader.fingerprint import fingerprint
-from grader.job import MAX_EVENT_BYTES, Event, Job
+from grader.job import MAX_EVENT_BYTES, Event, Place, Request
 from grader.nvidia import driver_is_loaded
 from grader.report.model import ContainerLimits, Report
 from grader.sandbox import engine
 from grader.sandbox.base import RUN_LIMIT_S, InfraError, UsageError, Watchdog, at_last, follow
-from grader.sandbox.place import Place
 from grader.submission import pack
 
 T = TypeVar("T")
@@ -84,14 +83,14 @@ class DockerSandbox:
         finally:
             self._client.close()
 
-    def run(self, job: Job, on_event: Callable[[Event], None]) -> Report:
+    def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
         """See `Sandbox.run`."""
-        there = {"submission": FOLDER / "submission", "course": COURSE}
-        told = {"files": pack(job.submission), "fingerprint": fingerprint(job.course)}
-        job = job.model_copy(update=there | told)
+        sent = {"files": pack(request.copied.folder), "fingerprint": fingerprint(request.course)}
+        staged = request.copied.model_copy(update=sent | {"folder": FOLDER / "submission"})
+        request = request.model_copy(update={"course": COURSE, "staged": staged})
         with Watchdog(self._bite) as watchdog, engine.Pulse(self._hang_up) as pulse:
             with contextlib.suppress(OSError):  # a judge that has ended says why, or its container does
-                self._socket.sendall(job.model_dump_json().encode() + b"\n")
+                self._socket.sendall(request.model_dump_json().encode() + b"\n")
             report = follow(self._lines(), watchdog, on_event)
         if report is None and self._stopping:
             raise KeyboardInterrupt

@@ -18,8 +18,8 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
 from grader.background import later
+from grader.job import DEFAULT_IMAGE
 from grader.sandbox.base import InfraError, Monitor
-from grader.sandbox.place import DEFAULT_IMAGE
 
 T = TypeVar("T")
 TIMEOUT_S = 60

@@ -19,10 +19,9 @@ from typing import Self
 
 import psutil
 
-from grader.job import MAX_EVENT_BYTES, Event, Job
+from grader.job import MAX_EVENT_BYTES, Event, Place, Request
 from grader.report.model import Report
 from grader.sandbox.base import InfraError, Watchdog, at_last, follow
-from grader.sandbox.place import Place
 
 PR_SET_CHILD_SUBREAPER = 36
 STOP_LIMIT_S = 20.0
@@ -35,10 +34,11 @@ class HostSandbox:
 
     Args:
         folder: the run's folder, which the judge fills; the caller removes the folder.
-        place: the requested device, GPU and course.
+        place: the requested device and GPU.
+        course: the course's folder, which workers must not see.
     """
 
-    def __init__(self, folder: Path, place: Place) -> None:
+    def __init__(self, folder: Path, place: Place, course: Path) -> None:
         self._folder = folder
         self._log = folder / "judge.log"
         self._stopping = False
@@ -54,7 +54,7 @@ class HostSandbox:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 close_fds=False,  # inherited locks: a killed run must not make room for another while its judge lives
-                env=_environment(place),
+                env=_environment(place, course),
                 start_new_session=True,
             )
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -70,11 +70,11 @@ class HostSandbox:
         self._events.close()
         _end_strays(self._folder)
 
-    def run(self, job: Job, on_event: Callable[[Event], None]) -> Report:
+    def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
         """See `Sandbox.run`."""
         assert self._judge.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._judge.stdin.write(job.model_dump_json().encode() + b"\n")
+            self._judge.stdin.write(request.model_dump_json().encode() + b"\n")
             self._judge.stdin.flush()
         with Watchdog(self._judge.kill) as watchdog:
             lines = iter(lambda: self._events.readline(MAX_EVENT_BYTES), b"")
@@ -99,10 +99,9 @@ class HostSandbox:
         at_last(self._judge.kill)
 
 
-def _environment(place: Place) -> dict[str, str]:
+def _environment(place: Place, course: Path) -> dict[str, str]:
     environment = {"OMP_WAIT_POLICY": "passive"} | os.environ  # spinning idle threads take cores from the worker
-    if place.course is not None:
-        environment["GRADER_COURSE"] = str(place.course.resolve())
+    environment["GRADER_COURSE"] = str(course.resolve())
     if place.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = place.gpu
     return environment

@@ -140,7 +140,7 @@ class Course:
             device_name="cpu",
             device=CPU,
             seed=1,
-            job=SimpleNamespace(contenders="needed", effort="full"),
+            request=SimpleNamespace(contenders="needed", effort="full"),
             gauge=SimpleNamespace(cache_bytes=0, is_quiet=self._is_quiet, clocks=dict, others=lambda: []),
             free_gib=lambda: 1.0,
             emit=lambda _event: None,
@@ -432,7 +432,7 @@ def test_a_submission_that_takes_its_time_between_batches_has_no_fewer_rounds(mo
 
 def test_after_a_quick_grading_three_rounds_are_enough(course: Course) -> None:
     course.walls_s = {SUBMISSION: [1.06 * EAGER_S], NULL: [0.0]}
-    course.run.job.effort = "quick"
+    course.run.request.effort = "quick"
     _, found = measured(course)
     assert len(found.rounds) == 3
 
@@ -602,7 +602,7 @@ def test_only_a_doubted_verdict_has_a_second_run(course: Course) -> None:
     assert course.entrants[SUBMISSION].ended
     assert again.verdict is not None
     assert again.verdict.flags[-1].startswith("timed twice: in the first run")
-    course.run.job.effort = "quick"
+    course.run.request.effort = "quick"
     assert timed(course, 1.5 * EAGER_S).verdict is not None
 
 

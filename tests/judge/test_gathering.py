@@ -29,7 +29,7 @@ def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
     early = CaseResult(name="early", tries="", outcome="passed")
     results: Any = SimpleNamespace(cases={("a", "p", "early"): early}, speed={}, kinds={})
     nobody: Any = None
-    run: Any = SimpleNamespace(job=SimpleNamespace(speed=True), device_name="cpu")
+    run: Any = SimpleNamespace(request=SimpleNamespace(speed=True), device_name="cpu")
     compilation: Any = SimpleNamespace(kernels={})
     found = Gathering(run, nobody, results, compilation, interrupted=True).part(assignment, part)
     assert [one.outcome for one in found.cases] == ["passed", "skipped", "skipped"]
@@ -50,7 +50,7 @@ def gathered(cases: list[CaseResult], kinds: dict[str, set[str]]) -> PartResult:
         cases={("a", "p", case.name): case for case in reversed(cases)}, speed={}, kinds={("a", "p"): kinds}
     )
     nobody: Any = None
-    run: Any = SimpleNamespace(job=SimpleNamespace(speed=False), device_name="cpu")
+    run: Any = SimpleNamespace(request=SimpleNamespace(speed=False), device_name="cpu")
     return Gathering(run, nobody, results, nobody, False).part(assignment, part)  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ class Kept:
     def __init__(self, found: CaseRefused | None = None, stop_early: bool = False) -> None:
         self.told: list[Any] = []
         self.excused: dict[tuple[str, str], ContenderFault] = {}
-        run: Any = SimpleNamespace(emit=self.told.append, job=SimpleNamespace(stop_early=stop_early))
+        run: Any = SimpleNamespace(emit=self.told.append, request=SimpleNamespace(stop_early=stop_early))
         standing: Any = SimpleNamespace(
             excused=self.excused,
             excuse=lambda place, fault: self.excused.setdefault(place.of_part, fault),

@@ -219,7 +219,9 @@ def run(
     )
     info = SimpleNamespace(files=(file, "helpers/tiles.py"))
     run: Any = SimpleNamespace(
-        device=torch.device("cpu"), seed=1, job=SimpleNamespace(info=info, submission=Path("/s"))
+        device=torch.device("cpu"),
+        seed=1,
+        request=SimpleNamespace(copied=SimpleNamespace(info=info, folder=Path("/s"))),
     )
     standing: Any = SimpleNamespace(fault_of_file=lambda _assignment, _fault: of_file, hangs=hangs or Hangs())
     crew: Any = SimpleNamespace(watched=watched_worker)

@@ -66,7 +66,7 @@ class Stage:
             hangs=Hangs(),
             excused={},
             emit=lambda _event: None,
-            job=SimpleNamespace(stop_early=False),
+            request=SimpleNamespace(stop_early=False),
             finish_looking=lambda: self.done.append("looked"),
             gauge=SimpleNamespace(look_again=lambda: None),
             worker=lambda _assignment, lane=0: lane,

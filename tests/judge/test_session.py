@@ -101,7 +101,7 @@ def test_no_thread_of_a_judge_finds_the_environment_in_change(tmp_path: Path) ->
 def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib: float, roomy: list[str]) -> None:
     begun: list[Any] = []
     run: Any = SimpleNamespace(
-        device_name="cuda", lane_count=8, free_gib=lambda: free_gib, job=SimpleNamespace(contenders="needed")
+        device_name="cuda", lane_count=8, free_gib=lambda: free_gib, request=SimpleNamespace(contenders="needed")
     )
     crew: Any = SimpleNamespace(baselines=SimpleNamespace(begin=lambda *given: begun.append(given)))
     large, small = (

@@ -12,9 +12,11 @@ import pytest
 from grader.assignment import load_course
 from grader.contender.last_words import SLOW_IN_PYTHON
 from grader.contender.replies import ContenderFault
+from grader.job import Request, Staged
 from grader.judge.cases import ReportPlace
 from grader.judge.evidence import CheckFailed
 from grader.judge.standing import Hangs, Standing
+from grader.report.model import SubmissionInfo
 from tests.conftest import ROOT
 
 
@@ -95,9 +97,9 @@ def test_kernels_of_cuda_are_known_from_the_source_and_from_ptxas(tmp_path: Path
     """PyTorch's build of the torch form keeps ptxas's words; a kernel that a macro names is not in the source."""
     (tmp_path / "gelu.cu").write_text("__global__ void by_hand(float* x) {}\nMADE_BY_A_MACRO(by_macro)\n")
     (gelu,) = load_course(ROOT, ("cuda_gelu",))
-    info = SimpleNamespace(files=("gelu.cu",))
-    job = SimpleNamespace(course=ROOT, submission=tmp_path, info=info, refused={}, misnamed={})
-    run: Any = SimpleNamespace(job=job, assignments=(gelu,))
+    info = SubmissionInfo(path="here", sha256="0", files=("gelu.cu",))
+    copied = Staged(folder=tmp_path, info=info)
+    run: Any = SimpleNamespace(request=Request(submission=tmp_path, course=ROOT, staged=copied), assignments=(gelu,))
     standing = Standing(run)
     standing.look()
     standing.finish_looking()

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from grader.assignment import CourseError
 from grader.cli import app
 from grader.console import EXIT_USAGE
-from grader.grading import Request
+from grader.job import Request
 from grader.profile.command import check_names, write
 from grader.profile.model import CaseProfile, Profile
 from tests.conftest import ROOT
@@ -23,13 +23,13 @@ CASE = CaseProfile(assignment="a", part="p", case="wide", size="64 × 64", dtype
 
 @pytest.mark.parametrize("name", ["wide", "softmax/wide", "causal", "backward/causal"])
 def test_a_speed_case_is_named_with_or_without_its_part(name: str) -> None:
-    check_names(Request(ROOT / "starter", ROOT, profiled=(name,)))
+    check_names(Request(submission=ROOT / "starter", course=ROOT, profiled=(name,)))
 
 
 @pytest.mark.parametrize(("assignments", "name"), [((), "widest"), (("triton_gelu",), "wide"), ((), "forward/wide")])
 def test_a_name_that_no_speed_case_has_is_told_with_those_there_are(assignments: tuple[str, ...], name: str) -> None:
     with pytest.raises(CourseError, match=f"--case {name}: there is no such speed case; there are .*gelu/float32"):
-        check_names(Request(ROOT / "starter", ROOT, assignments, profiled=(name,)))
+        check_names(Request(submission=ROOT / "starter", course=ROOT, assignments=assignments, profiled=(name,)))
 
 
 def test_a_later_profile_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:

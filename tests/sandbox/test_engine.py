@@ -19,10 +19,10 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from grader.image import build
+from grader.job import Place
 from grader.sandbox import docker, engine
 from grader.sandbox.base import InfraError, UsageError
 from grader.sandbox.choice import choose
-from grader.sandbox.place import Place
 
 UUID = "GPU-5e1f"
 TOOLKIT = {"Runtimes": {"runc": {}, "nvidia": {"path": "nvidia-container-runtime"}}}

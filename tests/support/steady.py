@@ -230,7 +230,7 @@ def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
         def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
             super().__init__(run, standing, pool)
             self.references = lasting
-            self.device, self.course = run.device_name, run.job.course
+            self.device, self.course = run.device_name, run.request.course
 
         def reference(self, assignment: Assignment) -> Contender:
             kept = lasting.get(assignment.name)

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from grader.assignment import load_course
 from grader.contender.pool import WorkerPool
-from grader.job import CaseStarted, Event, Finished, Job
+from grader.job import CaseStarted, Event, Finished, Request, Staged
 from grader.judge.__main__ import keep_environment
 from grader.judge.run import Run
 from grader.judge.session import run_session
@@ -78,11 +78,12 @@ def grade(device: Literal["cpu", "cuda"], lanes: int, names: tuple[str, ...]) ->
     with run_folder() as folder, patch.object(Run, "begin", begin_with_lanes):
         files = tuple(one.spec.file for one in load_course(ROOT, names))
         staged = stage(ROOT / "reference", folder / "submission", files)
-        own = {"submission": staged.folder, "info": staged.info, "refused": staged.refused}
+        copied = Staged(folder=staged.folder, info=staged.info, refused=staged.refused)
         pool = WorkerPool(device, folder)
         try:
-            job = Job(course=ROOT, assignments=names, speed=device == "cuda", compilation=False, **own)
-            run_session(job, pool, Isolation(jail=pool.jail.name), on_event)
+            own = {"assignments": names, "speed": device == "cuda", "compilation": False, "staged": copied}
+            request = Request(submission=ROOT / "reference", course=ROOT, **own)
+            run_session(request, pool, Isolation(jail=pool.jail.name), on_event)
         finally:
             pool.close()
     return {"seen": watch.seen, "lanes": begun, "outcomes": parts}

@@ -18,7 +18,7 @@ import torch
 from grader.assignment import Assignment, Device, load_course
 from grader.contender.contender import CallLimits
 from grader.contender.pool import WorkerPool
-from grader.job import Event, Finished, Job, Profiled
+from grader.job import Event, Finished, Profiled, Request, Staged
 from grader.judge.cases import BoundCase
 from grader.judge.run import Run
 from grader.judge.schedule import shares_the_machine
@@ -149,12 +149,11 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
 
     (one,) = load_course(task.course, [task.assignment])
     staged = stage(task.submission, folder / "submission", (one.spec.file,))
-    job = Job(
+    request = Request(
+        submission=task.submission,
         course=task.course,
         assignments=(task.assignment,),
-        submission=staged.folder,
-        info=staged.info,
-        refused=staged.refused,
+        staged=Staged(folder=staged.folder, info=staged.info, refused=staged.refused),
         seed=SEED,
         stop_early=task.stop_early,
         speed=bool(task.profiled),
@@ -171,7 +170,7 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
             reports.append(event.report.model_dump_json().encode())
 
     with (folder / "log").open("w") as log, redirect_stdout(log), _only(task):
-        run_session(job, pool, Isolation(jail=pool.jail.name), on_event)
+        run_session(request, pool, Isolation(jail=pool.jail.name), on_event)
     return reports[0]
 
 

@@ -112,7 +112,7 @@ class Benchmarks:
             words = f"one call takes {milliseconds(slow.call_s)}, more than {limit:g} times {baselines}: stopped there"
             bands = tuple(BandResult(**dict(band), reached=False) for band in case.speed.bands)
             return Timed(bands, words)
-        if verdict.is_doubted and self.run.job.effort != "quick":
+        if verdict.is_doubted and self.run.request.effort != "quick":
             worker.kill()
             try:
                 second = BenchmarkRun(self, case, worker_of(), evidence).measure()
@@ -191,7 +191,7 @@ class BenchmarkRun:
         baselines = shared.crew.baselines
         self.submission = Entrant(SUBMISSION, submission, own)
         self.others: list[Entrant] = []
-        for name in case.contenders(everyone=self._run.job.contenders == "all"):
+        for name in case.contenders(everyone=self._run.request.contenders == "all"):
             with self._may_leave_out(name):
                 self.others.append(Entrant(name, baselines.contender(name, case), BASELINE_LIMITS))
         self.null = Entrant(NULL, baselines.contender(NULL, case), BASELINE_LIMITS)
@@ -290,7 +290,7 @@ class BenchmarkRun:
     def wants_another_round(self) -> bool:
         # Time between batches is not counted: a submission that is slow there would otherwise get fewer rounds.
         spent_s = time.monotonic() - self._started - self.sets.tidied_s
-        return self.rules.wants_another_round(self.rounds, spent_s, self._run.job.effort == "quick")
+        return self.rules.wants_another_round(self.rounds, spent_s, self._run.request.effort == "quick")
 
     def round(self) -> None:
         """Run one batch of every entrant. The submission's inputs are new, and all its outputs are checked."""

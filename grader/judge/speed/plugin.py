@@ -134,7 +134,7 @@ class SpeedTests:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_generate_commit_info(self) -> dict[str, object]:
-        return {"id": self._benchmarks.run.job.info.sha256, "dirty": False}
+        return {"id": self._benchmarks.run.request.copied.info.sha256, "dirty": False}
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_benchmark_update_json(self, output_json: dict[str, Any]) -> None:
