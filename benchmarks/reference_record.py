@@ -33,11 +33,9 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.records import text_of  # noqa: E402
 from benchmarks.speed_record import MATMUL, contenders_table, environment, repetition, session  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
-from grader.contender.contender import WorkerUnavailable  # noqa: E402
+from grader.contender.fault import Fault  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
-from grader.contender.replies import ContenderFault  # noqa: E402
 from grader.judge.cases import BoundSpeedCase  # noqa: E402
-from grader.judge.evidence import CaseRefused, CheckFailed  # noqa: E402
 from grader.judge.speed.benchmark import Benchmarks  # noqa: E402
 from grader.problem import bind_params, load_problem  # noqa: E402
 
@@ -252,7 +250,7 @@ def measure(row: Row, folder: Path, benchmarks: Benchmarks, pool: WorkerPool) ->
     benchmarks.crew.baselines.begin([case], everyone=True)
     try:
         return repetition(benchmarks, pool, case, folder)
-    except (ContenderFault, CheckFailed, CaseRefused, MemoryError, WorkerUnavailable, torch.OutOfMemoryError) as error:
+    except (Fault, MemoryError, torch.OutOfMemoryError) as error:
         return {"failed": str(error) or type(error).__name__}
 
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grader import protocol
-from grader.contender.replies import ContenderFault, fault_of
-from grader.contender.server import WorkerUnavailable
+from grader.contender.fault import Fault
+from grader.contender.replies import fault_of
 from grader.contender.watch import CallLimits
 from grader.contender.worker import Worker
 from grader.protocol import Build, Gpu, Reply, Returned
 
-__all__ = ["CallLimits", "Contender", "WorkerUnavailable"]
+__all__ = ["CallLimits", "Contender"]
 
 
 class Contender(Worker):
-    """A worker for one file, of a submission or of the course. All methods raise ContenderFault if there is no
+    """A worker for one file, of a submission or of the course. All methods raise Fault if there is no
     answer.
     """
 
@@ -47,9 +47,9 @@ class Contender(Worker):
         self.loaded_from = path.parent
         try:
             self.ptxas = self.do(protocol.Load(str(path), entry, build, compiled, limits.time_s, gpu), limits).ptxas
-        except ContenderFault as fault:
-            if not fault.traceback and fault.raised_by == "library":
-                fault.raised_by = "toolchain"  # the worker ended or hung, and nobody knows in whose code
+        except Fault as fault:
+            if not fault.traceback and fault.whose == "library":
+                fault.whose = "toolchain"  # the worker ended or hung, and nobody knows in whose code
             raise
 
     def finish(self, calls: int, limits: CallLimits) -> Reply:
@@ -81,6 +81,6 @@ class Contender(Worker):
             raise fault_of(reply.error, on_cpu=self.device == "cpu")
         return reply
 
-    def _no_answer(self) -> ContenderFault:
+    def _no_answer(self) -> Fault:
         self.kill()
-        return ContenderFault("crashed", "the worker answered a timed batch with something that is no answer")
+        return Fault("crashed", "the worker answered a timed batch with something that is no answer")

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import grader
-from grader.contender.contender import WorkerUnavailable
+from grader.contender.fault import Fault
 from grader.contender.pool import stage_runtime
 
 BUILD_LIMIT_S = 180.0
 
-_broken: dict[Path, WorkerUnavailable] = {}  # failed builds by runtime folder: failing again would take seconds
+_broken: dict[Path, Fault] = {}  # failed builds by runtime folder: failing again would take seconds
 
 
 def cache_folder() -> Path | None:
@@ -40,7 +40,7 @@ def provide_runtime(runtime: Path, compiler: str) -> None:
         compiler: path of g++ or clang++.
 
     Raises:
-        WorkerUnavailable: the source does not build here.
+        Fault: the source does not build here.
     """
     sources = runtime / "grader" / "worker" / "cuda_cpu"
     target = sources / "runtime.o"
@@ -59,7 +59,7 @@ def provide_runtime(runtime: Path, compiler: str) -> None:
     except OSError:
         try:
             _build(runtime, compiler, half)
-        except WorkerUnavailable as error:
+        except Fault as error:
             _broken[runtime] = error
             raise
         with contextlib.suppress(OSError):  # without a cache folder each run builds anew
@@ -77,10 +77,10 @@ def _build(runtime: Path, compiler: str, target: Path) -> None:
     try:
         done = subprocess.run(command, **how)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise WorkerUnavailable(f"the CPU's stand-in for CUDA could not be built: {error}") from None
+        raise Fault.no_worker(f"the CPU's stand-in for CUDA could not be built: {error}") from None
     if done.returncode != 0:
         words = done.stderr.strip()[-2000:]
-        raise WorkerUnavailable(f"the CPU's stand-in for CUDA does not build with {compiler}:\n{words}")
+        raise Fault.no_worker(f"the CPU's stand-in for CUDA does not build with {compiler}:\n{words}")
 
 
 def _fingerprint(sources: Path, compiler: str) -> str:

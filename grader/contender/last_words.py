@@ -10,8 +10,8 @@ import signal
 import time
 from pathlib import Path
 
+from grader.contender.fault import Fault
 from grader.contender.log import Log
-from grader.contender.replies import ContenderFault
 from grader.contender.watch import Allowance
 
 NO_ANSWER, STOPPED = "no answer within", ": stopped"  # begin and end of the message for a call that took too long
@@ -51,34 +51,34 @@ def wait_for_last_words(log: Log) -> None:
         time.sleep(LOOK_INTERVAL_S)
 
 
-def late(limit_s: float, allowance: Allowance, log: Log, folder: Path | None, on_cpu: bool) -> ContenderFault:
+def late(limit_s: float, allowance: Allowance, log: Log, folder: Path | None, on_cpu: bool) -> Fault:
     """The fault of a call that took longer than `limit_s`, or used up the allowance. `folder` is the folder of the
     student's file.
     """
     text = log.text()
     place = student_frames(text, folder)
     if not allowance.left_s:
-        return ContenderFault("timed_out", f"{allowance.words}: stopped", place)
+        return Fault("timed_out", f"{allowance.words}: stopped", place)
     details = (SLOW_IN_PYTHON,) if on_cpu and ELEMENT_BY_ELEMENT.search(text) else ()
-    return ContenderFault("timed_out", f"{NO_ANSWER} {limit_s:g} s{STOPPED}", place, details)
+    return Fault("timed_out", f"{NO_ANSWER} {limit_s:g} s{STOPPED}", place, details)
 
 
-def ended(code: int | None, in_bubblewrap: bool, log: Log, folder: Path | None) -> ContenderFault:
+def ended(code: int | None, in_bubblewrap: bool, log: Log, folder: Path | None) -> Fault:
     """The fault of a call whose worker ended by itself. `code` is Popen's returncode; None if only the connection was
     closed.
     """
     if in_bubblewrap and code is not None and code - 128 in signal.valid_signals():
         code = 128 - code  # bubblewrap reports a signal as a shell does
     if code is None:
-        return ContenderFault("crashed", "closed its connection to the grader")
+        return Fault("crashed", "closed its connection to the grader")
     if code >= 0:
-        return ContenderFault("crashed", f"ended the process with exit code {code} instead of returning")
+        return Fault("crashed", f"ended the process with exit code {code} instead of returning")
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
     text = log.text()
     why = SIGNALS.get(name, name)
     if name == "SIGABRT" and (thrown := THROWN.search(text)):
         why = "an exception of C++ was thrown and not caught: " + ": ".join(filter(None, thrown.groups()))
-    return ContenderFault("crashed", f"the process ended: {why}", student_frames(text, folder))
+    return Fault("crashed", f"the process ended: {why}", student_frames(text, folder))
 
 
 def student_frames(text: str, folder: Path | None) -> str:

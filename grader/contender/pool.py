@@ -16,9 +16,9 @@ from typing import TypeVar
 
 import grader
 from grader.assignment import Device
-from grader.contender.contender import Contender, WorkerUnavailable
+from grader.contender.contender import Contender
+from grader.contender.fault import Fault
 from grader.contender.jail import NO_JAIL, Jail
-from grader.contender.replies import ContenderFault
 from grader.contender.server import ForkServer
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
 
@@ -93,12 +93,12 @@ class WorkerPool:
             tool: a program with options that runs the worker under its eyes (see `Worker`).
 
         Raises:
-            WorkerUnavailable: no worker starts; if `alone`, not even without the submission's processes and files.
+            Fault: no worker starts; if `alone`, not even without the submission's processes and files.
         """
         kind = kind or self.device
         try:
             worker = self._start(kind, imports, tool)
-        except WorkerUnavailable:
+        except Fault:
             if not alone or not self._given:
                 raise
             self.evict()
@@ -116,7 +116,7 @@ class WorkerPool:
         try:
             worker = self._forked(server, kind, caches, imports)
             worker.ready()
-        except WorkerUnavailable:
+        except Fault:
             if not self._given or server.lives():
                 raise
             # A worker may have stopped or ended its server.
@@ -171,7 +171,7 @@ class WorkerPool:
                 kind, self.runtime, folder, caches, server.jail, trusted=trusted, server=server, imports=imports
             )
         except OSError as error:  # no memory or open file is left
-            raise WorkerUnavailable(f"a worker did not start: {error}") from None
+            raise Fault.no_worker(f"a worker did not start: {error}") from None
         self._workers.append(worker)
         return worker
 
@@ -193,7 +193,7 @@ class WorkerPool:
         try:
             return self._starter.submit(start).result()
         except (OSError, RuntimeError) as error:  # no process, thread, memory or open file is left
-            raise WorkerUnavailable(f"a worker did not start: {error}") from None
+            raise Fault.no_worker(f"a worker did not start: {error}") from None
 
     def _new_folder(self) -> Path:
         return self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
@@ -208,7 +208,7 @@ class WorkerPool:
         in progress ends as a crash.
         """
         sentence: Future[Exception] = Future()
-        sentence.set_result(ContenderFault("crashed", "stopped, because no other worker could do its work beside it"))
+        sentence.set_result(Fault("crashed", "stopped, because no other worker could do its work beside it"))
         for worker in list(self._workers):
             if not worker.trusted:
                 worker.evict(sentence)

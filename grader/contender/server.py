@@ -30,6 +30,7 @@ from pathlib import Path
 
 from grader import protocol
 from grader.contender import processes, usage
+from grader.contender.fault import Fault
 from grader.contender.jail import Jail
 from grader.contender.log import Log
 from grader.contender.replies import decode
@@ -44,10 +45,6 @@ SEND_LIMIT_S = 10.0
 # If the machine runs out of memory, the kernel ends workers first. Root can set this so that a worker cannot take it
 # back; otherwise `Watch.look` checks it.
 FIRST_TO_GO = ("/bin/sh", "-c", '{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null; exec "$@"', "sh")
-
-
-class WorkerUnavailable(Exception):
-    """A worker could not start: a fault of the machine, not of the submission."""
 
 
 class Channel:
@@ -168,7 +165,7 @@ class ForkServer:
     def fork(
         self, folder: Path, surroundings: Mapping[str, str], imports: Sequence[str] = ()
     ) -> tuple[Forked, Channel]:
-        """Fork a worker that on a CPU changes files in its `folder` alone. Raises WorkerUnavailable."""
+        """Fork a worker that on a CPU changes files in its `folder` alone. Raises Fault."""
         changed = {name: value for name, value in surroundings.items() if self.surroundings.get(name) != value}
         with self._lock:
             self._be_ready()
@@ -177,7 +174,7 @@ class ForkServer:
                 writable = (str(folder),) if self._confines else ()
                 reply = self._ask(Fork(str(folder), tuple(changed.items()), tuple(imports), writable), channel.theirs)
                 if reply.error is not None:
-                    raise WorkerUnavailable(f"a worker did not start: {reply.error.message}")
+                    raise Fault.no_worker(f"a worker did not start: {reply.error.message}")
                 member = self._child(reply.pid)
                 worker = Forked(member.pid, reply.pid or 0, self)
             self._workers[worker.pid] = worker
@@ -190,7 +187,7 @@ class ForkServer:
             self.cut_off_several |= not lives and len(self._workers) > 1
             self._workers.pop(worker.pid, None)
             if lives:
-                with contextlib.suppress(WorkerUnavailable):
+                with contextlib.suppress(Fault):
                     if (status := self._ask(Reap(worker.inner_pid)).status) is not None:
                         return status
         return -signal.SIGKILL
@@ -220,7 +217,7 @@ class ForkServer:
 
     def _be_ready(self) -> None:
         if not self.lives():
-            raise WorkerUnavailable(f"a fork server has ended\n{self.log.text()[-2000:]}")
+            raise Fault.no_worker(f"a fork server has ended\n{self.log.text()[-2000:]}")
         if self._pid:
             return
         reply = self._reply(START_LIMIT_S)
@@ -237,7 +234,7 @@ class ForkServer:
         return reply
 
     def _reply(self, limit_s: float) -> Reply:
-        """The next reply. A server that is silent too long, or ends, is ended with its jail. Raises WorkerUnavailable."""
+        """The next reply. A server that is silent too long, or ends, is ended with its jail. Raises Fault."""
         asked, waited_s = time.monotonic(), self._waited_s()
         try:
             while (body := self._reader.next()) is None:
@@ -250,10 +247,10 @@ class ForkServer:
         except (OSError, protocol.ProtocolError) as error:
             raise self._lost(str(error)) from None
 
-    def _lost(self, why: str) -> WorkerUnavailable:
+    def _lost(self, why: str) -> Fault:
         words = self.log.text()[-2000:]
         self.end()
-        return WorkerUnavailable(f"a worker did not start: its fork server gave no answer: {why}\n{words}")
+        return Fault.no_worker(f"a worker did not start: its fork server gave no answer: {why}\n{words}")
 
     def _waited_s(self) -> float:
         return usage.waited_s([self._pid] if self._pid else [])
@@ -263,7 +260,7 @@ class ForkServer:
         return self._find(inner, [one for one in descendants() if one.parent == self._pid])
 
     def _find(self, inner: int | None, among: Sequence[Member]) -> Member:
-        """The process of these that has this id in the jail's namespace. Raises WorkerUnavailable."""
+        """The process of these that has this id in the jail's namespace. Raises Fault."""
         depth = 2 if self.jail.name == "bubblewrap" else 1
         for one in among:
             with contextlib.suppress(OSError, IndexError):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from grader.contender import processes, usage
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.contender.surroundings import MAX_FILES, WatchedFolder
 from grader.report.model import Outcome
 
@@ -100,7 +100,7 @@ class Watch:
             self.look(limits)
 
     def look(self, limits: CallLimits) -> None:
-        """Raise ContenderFault if a limit is exceeded. The caller must then end the worker."""
+        """Raise Fault if a limit is exceeded. The caller must then end the worker."""
         try:
             with usage.bounded_look():
                 passed = self._passed(limits)
@@ -109,7 +109,7 @@ class Watch:
         except OSError as error:  # no file can be opened or no process started; the submission may be the reason
             passed = "crashed", f"what its processes use could not be told ({error.strerror})"
         if passed is not None:
-            raise ContenderFault(passed[0], f"{passed[1]}: stopped")
+            raise Fault(passed[0], f"{passed[1]}: stopped")
         self._looked = time.monotonic()
 
     def _passed(self, limits: CallLimits) -> tuple[Outcome, str] | None:
@@ -157,7 +157,7 @@ class Deadline:
         return left_s + min(self._watch.waited_s() - self._waited_s, MOST_GIVEN_BACK * self._limits.time_s)
 
     def look_if_due(self) -> None:
-        """Look at the worker's limits, once in each interval. Raises ContenderFault."""
+        """Look at the worker's limits, once in each interval. Raises Fault."""
         if time.monotonic() >= self._next_look:
             self._watch.look(self._limits)
             self._next_look = time.monotonic() + INTERVAL_S

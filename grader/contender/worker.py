@@ -30,10 +30,11 @@ from typing import Self
 from grader import protocol
 from grader.assignment import Device
 from grader.contender import last_words, processes, watch
+from grader.contender.fault import Fault
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
-from grader.contender.replies import ContenderFault, CutOff, decode
-from grader.contender.server import SEND_LIMIT_S, Channel, Forked, ForkServer, WorkerUnavailable, start_program
+from grader.contender.replies import decode
+from grader.contender.server import SEND_LIMIT_S, Channel, Forked, ForkServer, start_program
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
 from grader.contender.watch import Allowance, CallLimits, Deadline, Watch
 from grader.protocol import Reply
@@ -71,7 +72,7 @@ class Worker:
         ptxas, off_stream, same_value: see `protocol.Reply`.
 
     Raises:
-        WorkerUnavailable: from `ready`, if the process does not start.
+        Fault: from `ready`, if the process does not start.
     """
 
     def __init__(
@@ -137,20 +138,20 @@ class Worker:
         return self.alive
 
     def ready(self) -> None:
-        """Wait until the worker has imported its libraries. Raises WorkerUnavailable."""
+        """Wait until the worker has imported its libraries. Raises Fault."""
         if self._is_ready:
             return
         try:
             self.reply(START_LIMITS, is_timed=False)
-        except ContenderFault as fault:
-            raise WorkerUnavailable(f"a worker did not start: {fault.message}\n{self.log.text()[-2000:]}") from None
+        except Fault as fault:
+            raise Fault.no_worker(f"a worker did not start: {fault.message}\n{self.log.text()[-2000:]}") from None
         self._is_ready = True
         self._watch.begin()
 
     def ask(self, request: protocol.Request, limits: CallLimits, files: tuple[int, ...] = ()) -> Reply:
         """Send a request, and wait for its reply. On a CPU the submission's worker is frozen after that.
 
-        Raises ContenderFault, WorkerUnavailable.
+        Raises Fault.
         """
         is_timed = isinstance(request, protocol.Collect)
         if not is_timed and not self.trusted:
@@ -166,7 +167,7 @@ class Worker:
         return reply
 
     def send(self, request: protocol.Request, files: tuple[int, ...] = ()) -> None:
-        """Send a request, and thaw a frozen worker. Raises ContenderFault, WorkerUnavailable."""
+        """Send a request, and thaw a frozen worker. Raises Fault."""
         self._request += 1
         if self._frozen:
             self._frozen = False
@@ -175,10 +176,10 @@ class Worker:
             protocol.send(self._connection, replace(request, id=self._request), files)
         except TimeoutError:
             self.kill()
-            raise ContenderFault("timed_out", f"took no request for {SEND_LIMIT_S:g} s: stopped") from None
+            raise Fault("timed_out", f"took no request for {SEND_LIMIT_S:g} s: stopped") from None
         except OSError as error:
             if error.errno in NO_ROOM:
-                raise WorkerUnavailable(f"a request could not be sent: {error.strerror}") from None
+                raise Fault.no_worker(f"a request could not be sent: {error.strerror}") from None
             raise self._ended() from None
 
     def wait_until_queued(self, limit_s: float) -> None:
@@ -189,7 +190,7 @@ class Worker:
 
     def reply(self, limits: CallLimits, is_timed: bool) -> Reply:
         """Wait for the reply to the last request, and watch the worker's time, memory and processes. Raises
-        ContenderFault.
+        Fault.
 
         Args:
             is_timed: whether the judge's clock runs during the wait.
@@ -210,22 +211,22 @@ class Worker:
             except OSError:  # the connection was reset: the process has ended
                 raise self._ended() from None
             except protocol.ProtocolError as error:
-                raise ContenderFault("crashed", f"the worker's connection was misused ({error}): stopped") from None
+                raise Fault("crashed", f"the worker's connection was misused ({error}): stopped") from None
 
     @contextlib.contextmanager
     def _ended_by_a_fault(self) -> Iterator[None]:
         try:
             yield
-        except ContenderFault:
+        except Fault:
             self.kill()
             raise
 
-    def _late(self, limits: CallLimits) -> ContenderFault:
+    def _late(self, limits: CallLimits) -> Fault:
         last_words.wait_for_last_words(self.log)
         self.kill()
         return last_words.late(limits.time_s, self.allowance, self.log, self.loaded_from, self.device == "cpu")
 
-    def _ended(self) -> ContenderFault:
+    def _ended(self) -> Fault:
         """The fault of a process that ended by itself. Raises the sentence if the worker was condemned."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
@@ -235,7 +236,8 @@ class Worker:
         if sentence is not None:
             raise sentence.result(SENTENCE_LIMIT_S)
         if is_cut_off:
-            raise CutOff
+            words = "ended together with other processes of the submission, which had left some behind"
+            raise Fault("crashed", words, cut_off=True)
         in_bubblewrap = self._server is None and self._jail.name == "bubblewrap"
         return last_words.ended(code, in_bubblewrap, self.log, self.loaded_from)
 
@@ -243,8 +245,8 @@ class Worker:
         """Freeze the worker and all processes that it started, until the next request. A frozen worker stays frozen.
 
         Raises:
-            ContenderFault: a process that the worker started does not stop; the whole tree was killed.
-            WorkerUnavailable: the worker started no process, and does not stop: the machine is too busy.
+            Fault: a process that the worker started does not stop; the whole tree was killed.
+            Fault: the worker started no process, and does not stop: the machine is too busy.
         """
         if not self.alive:
             return
@@ -255,10 +257,8 @@ class Worker:
         has_started_more = self._watch.has_started_more()
         self.kill()
         if has_started_more:
-            raise ContenderFault(
-                "crashed", "its processes could not be made to stand still while others were timed: stopped"
-            )
-        raise WorkerUnavailable("this machine is too busy: a worker did not stop in several seconds")
+            raise Fault("crashed", "its processes could not be made to stand still while others were timed: stopped")
+        raise Fault.no_worker("this machine is too busy: a worker did not stop in several seconds")
 
     def condemn(self, sentence: Future[Exception]) -> None:
         """Kill the worker's process without waiting, from any thread; `kill` must still be called. A thread that waits

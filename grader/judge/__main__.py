@@ -29,7 +29,7 @@ from types import FrameType
 from typing import Literal, TextIO
 
 from grader.assignment import CourseError, Device
-from grader.contender.contender import WorkerUnavailable
+from grader.contender.fault import Fault
 from grader.contender.jail import Jail, strongest_jail
 from grader.contender.pool import WorkerPool
 from grader.course import CourseOpen, close_installed_course
@@ -147,7 +147,7 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         return 1
     except (Interrupted, KeyboardInterrupt):
         return 1
-    except (CourseOpen, WorkerUnavailable) as error:
+    except (CourseOpen, Fault) as error:
         emit(Refused(kind="infra", message=str(error)))
         return 1
     except Exception as error:

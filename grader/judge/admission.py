@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from grader.assignment import Assignment
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase, BoundSpeedCase, ReportPlace, SpeedSizes
 from grader.judge.compilation import Compilation
 from grader.judge.environment import find_compiler, interpreter_fault
@@ -33,7 +33,7 @@ class Admission:
     results: Results
 
     def check(self, place: ReportPlace, case: BoundCase | None) -> None:
-        """Raise ContenderFault with the reason if a case or check is not to be run. Reasons of the machine come before
+        """Raise Fault with the reason if a case or check is not to be run. Reasons of the machine come before
         the source's.
 
         Args:
@@ -42,17 +42,17 @@ class Admission:
         self.standing.check_present(place.assignment)
         self.standing.check_excused(place)
         if reason := self.reason_to_skip(place.assignment, case):
-            raise ContenderFault("skipped", reason)
+            raise Fault("skipped", reason)
         hangs = self.standing.hangs
         if case is not None and self._is_too_much_to_interpret(case):
             told = "" if hangs.has_given_up(place) else self.compilation.check(case)
-            raise ContenderFault("skipped", f"{TOO_MUCH_TO_INTERPRET}; {told}" if told else TOO_MUCH_TO_INTERPRET)
+            raise Fault("skipped", f"{TOO_MUCH_TO_INTERPRET}; {told}" if told else TOO_MUCH_TO_INTERPRET)
         hangs.check(place)
         same_part = (one for one in self.run.cases if one.place.of_part == place.of_part)
         self.standing.check_source(place.assignment, case or next(same_part, None))
 
     def check_timing(self, place: ReportPlace, sizes: SpeedSizes) -> None:
-        """Raise ContenderFault or pytest's skip if a speed case is not timed: no GPU, no file, or a wrong answer in its
+        """Raise Fault or pytest's skip if a speed case is not timed: no GPU, no file, or a wrong answer in its
         part.
         """
         devices = sizes.declared.speed.devices
@@ -65,7 +65,7 @@ class Admission:
             words = f"not timed: speed counts where the answers are right, and here {names} went wrong"
             if wrong[0].of_file:
                 words = f"not timed: {place.assignment.spec.file} {wrong[0].fault_of_file}"
-            raise ContenderFault(wrong[0].outcome, words)
+            raise Fault(wrong[0].outcome, words)
         if any(one.outcome == "infra_error" for one in results):
             raise pytest.skip.Exception("not timed: the grader failed in a correctness case")
         if not any(one.outcome == "passed" for one in results):

@@ -15,9 +15,9 @@ import torch
 from grader import protocol
 from grader.contender.arena import Arena, Stray
 from grader.contender.contender import CallLimits, Contender
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, WroteOutside, described
+from grader.judge.evidence import Evidence, described
 from grader.judge.gpu import memory_watched
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
@@ -87,9 +87,9 @@ def ask(
     """
     if missing := set(case.problem.outputs(first)) - set(case.assignment.spec.tolerance.scale):
         toml = case.assignment.folder / "problem.toml"
-        raise CaseRefused(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
+        raise Fault.of_machine(f"{toml}: [tolerance] scale does not name the output {sorted(missing)[0]!r}")
     if wrong := signature_fault(case.assignment.spec, first, case.problem.outputs(first)):
-        raise CaseRefused(f"{case.assignment.folder / 'problem.toml'}: signature: {wrong}")
+        raise Fault.of_machine(f"{case.assignment.folder / 'problem.toml'}: signature: {wrong}")
     shapes = {name: slot.shape for name, slot in arena.outputs.items()}
     measured = case.case.max_extra_mib is not None
     before = run.gauge.memory_of_others() if measured else {}
@@ -104,12 +104,12 @@ def ask(
     try:
         with memory_watched(run.device, enabled=measured) as taken:
             reply = contender.do(request, limits, arena.files)
-    except ContenderFault as fault:
+    except Fault as fault:
         results_gib = sum(slot.length for slot in arena.outputs.values()) / 2**30
         if fault.outcome != "out_of_memory" or case.case.memory_gib is None or free_gib >= results_gib + OWN_GIB:
             raise
         words = f"needs {results_gib + OWN_GIB:.1f} GiB of GPU memory beside its tensors where it allocates its results itself"
-        raise ContenderFault("skipped", f"{words}, {free_gib:.1f} GiB were free") from None
+        raise Fault("skipped", f"{words}, {free_gib:.1f} GiB were free") from None
     finally:
         evidence.time_s += time.perf_counter() - started
     evidence.launches, evidence.launched = reply.launches, reply.launched
@@ -119,8 +119,10 @@ def ask(
     check_returned(reply.returned, shapes, case.dtype, run.device)
     if case.case.max_extra_mib is not None and taken.mib > case.case.max_extra_mib:
         if run.gauge.memory_of_others() != before:
-            raise CaseRefused("another program took or gave back GPU memory meanwhile: nobody can tell whose it was")
-        raise CheckFailed(
+            raise Fault.of_machine(
+                "another program took or gave back GPU memory meanwhile: nobody can tell whose it was"
+            )
+        raise Fault.wrong(
             f"took {taken.mib:.0f} MiB of GPU memory beside its tensors; {case.case.max_extra_mib:.0f} MiB are allowed: "
             "consistent with a matrix of all scores in memory"
         )
@@ -148,47 +150,48 @@ def limits_of(run: Run, case: BoundCase, calls: int) -> CallLimits:
 def check_returned(
     returned: tuple[Returned, ...], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype, device: torch.device
 ) -> None:
-    """Raise CheckFailed if the results, as the worker describes them, break the contract. The message is for the
+    """Raise Fault if the results, as the worker describes them, break the contract. The message is for the
     student.
     """
     wanted = str(dtype).removeprefix("torch.")
     if len(returned) != len(shapes):
-        raise CheckFailed(f"{len(returned)} results came back, {len(shapes)} were expected")
+        raise Fault.wrong(f"{len(returned)} results came back, {len(shapes)} were expected")
     for (name, shape), one in zip(shapes.items(), returned, strict=True):
         what = f"{name} must be a torch.Tensor of shape {shape} and dtype {wanted}"
         if one.kind == "written":
             continue
         if one.kind == "not_differentiable":
             if one.type not in ("Tensor", "Parameter") or not one.shape:
-                raise CheckFailed(f"the function returned {_article(one.type)}, so there is no gradient to compute")
+                raise Fault.wrong(f"the function returned {_article(one.type)}, so there is no gradient to compute")
             why = "it was not made by a torch.autograd.Function (or its shape is wrong)"
-            raise CheckFailed(f"the result has no gradient: {why}, so backward cannot run")
+            raise Fault.wrong(f"the result has no gradient: {why}, so backward cannot run")
         if one.kind == "other":
-            raise CheckFailed(f"returned {_article(one.type)}; {what}")
+            raise Fault.wrong(f"returned {_article(one.type)}; {what}")
         if one.kind == "subclass":
-            raise CheckFailed(f"returned a tensor subclass, {one.type}; {what}")
+            raise Fault.wrong(f"returned a tensor subclass, {one.type}; {what}")
         if one.shape != tuple(shape):
-            raise CheckFailed(f"{name} has shape {one.shape}, expected {tuple(shape)}")
+            raise Fault.wrong(f"{name} has shape {one.shape}, expected {tuple(shape)}")
         if one.dtype != wanted:
-            raise CheckFailed(f"{name} has dtype {one.dtype}, expected {wanted}: the output has the inputs' dtype")
+            raise Fault.wrong(f"{name} has dtype {one.dtype}, expected {wanted}: the output has the inputs' dtype")
         if one.device != device.type:
-            raise CheckFailed(f"{name} lies on {one.device}, expected {device.type}")
+            raise Fault.wrong(f"{name} lies on {one.device}, expected {device.type}")
         if one.kind == "input":
-            raise CheckFailed(f"{name} is one of the inputs: the function must return a new tensor")
+            raise Fault.wrong(f"{name} is one of the inputs: the function must return a new tensor")
 
 
 def check_memory(
     changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype, got: Mapping[str, torch.Tensor] | None = None
 ) -> None:
-    """Raise CheckFailed if a call changed an input or wrote into a guard band. The message is for the student.
+    """Raise Fault if a call changed an input or wrote into a guard band. The message is for the student.
 
     Args:
         got: the outputs of the first call, for the map of a write out of bounds.
     """
     if changed:
-        raise CheckFailed(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
+        raise Fault.wrong(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
     if strays:
-        raise WroteOutside(_describe_stray(strays[0], dtype), strays[0], got or {})
+        words = _describe_stray(strays[0], dtype)
+        raise Fault("failed", words, whose="answer", outside=(strays[0], got or {}))
 
 
 def _article(name: str) -> str:

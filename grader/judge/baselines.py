@@ -24,12 +24,11 @@ import torch
 from grader.assignment import Device
 from grader.contender.contender import CallLimits, Contender
 from grader.contender.cuda_cpu import cache_folder
+from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool, end_all
-from grader.contender.replies import ContenderFault
 from grader.judge.asking import UPSTREAM, arena_for
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
-from grader.judge.evidence import CaseRefused
 from grader.judge.loading import load_file
 from grader.protocol import Prepare, Release, Time, Yardstick
 
@@ -119,7 +118,7 @@ class Baselines:
         """The worker of this name, with the code of the case loaded.
 
         Raises:
-            CaseRefused: the code cannot be loaded, by a fault of the course or of the machine.
+            Fault: the code cannot be loaded, by a fault of the course or of the machine.
         """
         with self._starting:
             worker = self.workers.get(name)
@@ -131,8 +130,10 @@ class Baselines:
             worker.ready()
             try:
                 self._load(worker, name, case)
-            except ContenderFault as fault:
-                raise CaseRefused(f"the baseline {name} of {case.id} cannot be loaded: {fault.message}") from None
+            except Fault as fault:
+                if fault.whose == "machine":
+                    raise
+                raise Fault.of_machine(f"the baseline {name} of {case.id} cannot be loaded: {fault.message}") from None
             self._loaded[name] = what
         return worker
 
@@ -150,7 +151,7 @@ def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
     """Make one call on inputs as in a race, and ignore the answer. A failure ends the worker.
 
     Raises:
-        ContenderFault, WorkerUnavailable: there was no answer.
+        Fault: there was no answer.
         MemoryError, RuntimeError: there was no memory for the inputs.
     """
     device = torch.device(worker.device)

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pkgutil import iter_modules
 
 from grader.assignment import Assignment
-from grader.contender.contender import Contender, WorkerUnavailable
-from grader.contender.replies import ContenderFault
+from grader.contender.contender import Contender
+from grader.contender.fault import Fault
 from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation, compiled_call, raise_fault
 from grader.judge.crew import Crew
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.judge.lanes import Lanes
 from grader.judge.run import Run
 from grader.protocol import INCLUDE, OF_PYTORCH
@@ -54,39 +54,41 @@ class Canary:
     comparison: Comparison
     compilation: Compilation
     _told: dict[str, str] = field(init=False, default_factory=dict)
-    _faults: dict[str, list[ContenderFault]] = field(init=False, default_factory=dict)
+    _faults: dict[str, list[Fault]] = field(init=False, default_factory=dict)
 
-    def look_into(self, assignment: Assignment, fault: ContenderFault) -> CaseRefused | None:
+    def look_into(self, assignment: Assignment, fault: Fault) -> Fault | None:
         """The machine's fault behind a single fault of the submission; None if there is none."""
         self._faults.setdefault(assignment.name, []).append(fault)
         policy, found = assignment.spec.policy, MISSING.match(fault.message)
         if found and policy is not None and found[1] in policy.imports and not _is_installed(found[1]):
             words = f"{found[1]} is not installed here, and [policy] of {assignment.name} lets submissions import it: install it"
-            return CaseRefused(words, (fault.traceback,))
-        if fault.raised_by != "toolchain" or fault.outcome not in SUSPECT:
+            return Fault.of_machine(words, (fault.traceback,))
+        if fault.whose != "toolchain" or fault.outcome not in SUSPECT:
             return None
         return self._machine_fault_of(assignment, fault)
 
-    def look_back(self, assignment: Assignment, results: Iterable[CaseResult]) -> CaseRefused | None:
+    def look_back(self, assignment: Assignment, results: Iterable[CaseResult]) -> Fault | None:
         """The machine's fault, if one was found or if all cases failed alike and none gave an answer; None
         otherwise.
         """
         if words := self._told.get(assignment.name):
-            return CaseRefused(words)
+            return Fault.of_machine(words)
         faults = self._faults.get(assignment.name, [])
         decided = [one for one in results if one.outcome not in (*UNDECIDED, "not_implemented")]
         # After two cases without an answer, messages of the part's other cases differ: they are not run, and say so.
         alike = {(one.outcome, "" if one.outcome == "timed_out" else one.message) for one in decided}
         if len(decided) < 2 or len(alike) != 1 or any(one.outcome not in SUSPECT or one.errors for one in decided):
             return None
-        if len(faults) < len(decided) or any(one.raised_by == "submission" for one in faults):
+        if len(faults) < len(decided) or any(one.whose == "submission" for one in faults):
             return None
         return self._machine_fault_of(assignment, faults[0])
 
-    def _machine_fault_of(self, assignment: Assignment, fault: ContenderFault) -> CaseRefused | None:
+    def _machine_fault_of(self, assignment: Assignment, fault: Fault) -> Fault | None:
         if not (words := self._words_of(assignment)):
             return None
-        return CaseRefused(words, (f"what became of the submission: {fault.outcome}, {fault.message}", fault.traceback))
+        return Fault.of_machine(
+            words, (f"what became of the submission: {fault.outcome}, {fault.message}", fault.traceback)
+        )
 
     def _words_of(self, assignment: Assignment) -> str:
         """How the staff's file fails here, in the tools' own words; "" if it works. Later calls return the same.
@@ -116,7 +118,7 @@ class Canary:
             if (compiled := self.compilation.first_case(assignment)) is not None:
                 with self.crew.canary(assignment, folder, compiling=True) as worker:
                     raise_fault(compiled_call(self.run, worker, compiled, assignment.spec.gpu))
-        except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, OSError) as error:
+        except (Fault, OSError) as error:
             told = getattr(error, "traceback", "")
             return "\n".join(filter(None, [f"the staff's own {name} fails here too: {error}", told]))
         finally:

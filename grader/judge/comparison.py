@@ -13,12 +13,12 @@ import torch
 
 from grader.assignment import Device
 from grader.background import later
-from grader.contender.contender import WorkerUnavailable
-from grader.contender.replies import ContenderFault
+from grader.contender.arena import Stray
+from grader.contender.fault import Fault
 from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
 from grader.judge.crew import Crew
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, WroteOutside
+from grader.judge.evidence import Evidence
 from grader.judge.run import Run
 from grader.problem import Call
 from grader.protocol import POISON_BYTE, LaunchedKernel
@@ -97,13 +97,13 @@ class Reference:
         """The reference kernel's outputs for a call.
 
         Raises:
-            CaseRefused: the reference gave no answer, or broke the contract.
-            WorkerUnavailable: its worker did not start.
+            Fault: the reference gave no answer, or broke the contract.
+            Fault: its worker did not start.
         """
         with self._asking:
             try:
                 return self._ask(case, call)
-            except (CaseRefused, WorkerUnavailable):
+            except Fault:
                 if self._crew.is_busy:
                     raise
             self._crew.evict()  # the submission has answered already, and may hold the memory that the reference needs
@@ -112,13 +112,16 @@ class Reference:
     def _ask(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
         try:
             return answer(self._run, case, self._crew.reference(case.assignment), call)
-        except ContenderFault as fault:
+        except Fault as fault:
+            if fault.whose == "machine":
+                raise
+            if fault.whose == "answer":
+                words = f"the reference kernel broke the contract in {case.id}: {fault.message}"
+                raise Fault.of_machine(words) from None
             words = f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}"
             if fault.outcome == "out_of_memory" and self._run.device_name == "cuda":
                 raise MemoryError(words) from None  # the submission may hold the memory
-            raise CaseRefused(words) from None
-        except CheckFailed as failed:
-            raise CaseRefused(f"the reference kernel broke the contract in {case.id}: {failed.message}") from None
+            raise Fault.of_machine(words) from None
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ class Comparison:
         drawn: bool = False,
         before: int | None = None,
     ) -> None:
-        """Raise CheckFailed with a diagnosis if an output exceeds its budget.
+        """Raise Fault with a diagnosis if an output exceeds its budget.
 
         Args:
             evidence: gets the errors and budgets.
@@ -164,8 +167,8 @@ class Comparison:
                 call.
 
         Raises:
-            CheckFailed: an output is wrong.
-            CaseRefused: a trivial answer would pass, or the reference is wrong.
+            Fault: an output is wrong.
+            Fault: a trivial answer would pass, or the reference is wrong.
         """
         scale, pytorch, trivial = self._right(case, call, drawn) if right is None else right.result()
         expected = scale.expected
@@ -198,15 +201,15 @@ class Comparison:
             first = _first_told(call, expected, bad)
             compared = scale.compared(got, first, budgets[first].worst)
             shown = error_map(first, compared, bad[first], before) if bool(bad[first].any()) else None
-            raise CheckFailed(lines[0], tuple(lines[1:]), shown)
+            raise Fault.wrong(lines[0], tuple(lines[1:]), shown)
 
-    def around(self, case: BoundCase, call: Call, found: WroteOutside) -> ErrorMap | None:
+    def around(self, case: BoundCase, call: Call, stray: Stray, got: Outputs) -> ErrorMap | None:
         """A map of the output beside which a call wrote."""
-        scale, name = Scale(case, call), found.stray.neighbour
+        scale, name = Scale(case, call), stray.neighbour
         pytorch = scale.measure(case.problem.baseline(call))
         limit = budgets_of(self.run.device_name, case, pytorch)[name].worst
-        bad = scale.beyond(found.got, name, limit)
-        return error_map(name, scale.compared(found.got, name, limit), bad, outside=found.stray.places)
+        bad = scale.beyond(got, name, limit)
+        return error_map(name, scale.compared(got, name, limit), bad, outside=stray.places)
 
 
 def _first_told(call: Call, expected: Outputs, bad: Outputs) -> str:
@@ -297,7 +300,7 @@ def _check_reference(case: BoundCase, reference: Mapping[str, Errors], capped: M
     for name, largest in capped.items():
         if not reference[name].within(largest):
             off = f"{name} is off by {reference[name].worst:.3g}"
-            raise CaseRefused(f"the reference kernel is wrong in {case.id}: {off}")
+            raise Fault.of_machine(f"the reference kernel is wrong in {case.id}: {off}")
 
 
 def _trivial_answer(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> str | None:
@@ -310,9 +313,9 @@ def _refuse_trivial(case: BoundCase, passing: str | None) -> None:
     """Refuse a case that a trivial answer passes without the key `degenerate`, or that has the key without need."""
     if passing is not None and case.case.degenerate is None:
         mend = "change it, or say why in its key `degenerate`"
-        raise CaseRefused(f"{case.id} cannot tell right from wrong: {passing} would pass; {mend}")
+        raise Fault.of_machine(f"{case.id} cannot tell right from wrong: {passing} would pass; {mend}")
     if passing is None and case.case.degenerate is not None:
-        raise CaseRefused(f"{case.id} says it is degenerate, but no trivial answer passes: remove the key")
+        raise Fault.of_machine(f"{case.id} says it is degenerate, but no trivial answer passes: remove the key")
 
 
 def _trivial_answers(case: BoundCase, call: Call, expected: Outputs) -> list[tuple[str, Outputs]]:

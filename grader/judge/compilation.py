@@ -14,13 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from grader.assignment import Assignment
-from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
-from grader.contender.replies import ContenderFault, fault_of
+from grader.contender.contender import CallLimits, Contender
+from grader.contender.fault import Fault
+from grader.contender.replies import fault_of
 from grader.job import CaseNote
 from grader.judge.asking import arena_for, request_for
 from grader.judge.cases import BoundCase
 from grader.judge.crew import Crew
-from grader.judge.evidence import CheckFailed, described, with_input
+from grader.judge.evidence import described, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.protocol import CompiledCall, Gpu
@@ -61,7 +62,7 @@ class Compilation:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compilation")
         self._ahead = {}
         for case in self._cases:
-            with suppress(ContenderFault):
+            with suppress(Fault):
                 if case.assignment is assignment:
                     self._standing.check_source(assignment, case)
                     self._ahead[case.id] = self._thread.submit(self._compile, case)
@@ -76,7 +77,7 @@ class Compilation:
         compiled.
 
         Raises:
-            ContenderFault, CheckFailed: a kernel would not run on the GPU that submissions are graded on.
+            Fault, Fault: a kernel would not run on the GPU that submissions are graded on.
         """
         if (future := self._ahead.pop(case.id, None)) is None:
             return ""
@@ -90,7 +91,7 @@ class Compilation:
             return first.why
         try:
             raise_fault(first)
-        except (CheckFailed, ContenderFault) as fault:
+        except Fault as fault:
             given = described(case.inputs(self._run.seed, OWN_NUMBER, self._run.device))
             fault.details = with_input(fault.details, fault.message, given, case.name)
             raise
@@ -123,9 +124,9 @@ class Compilation:
             try:
                 self._standing.hangs.check(case.place)
                 if self._given_up:
-                    raise ContenderFault("skipped", self._given_up)
+                    raise Fault("skipped", self._given_up)
                 done.append(self._ask(case, gpu))
-            except (ContenderFault, WorkerUnavailable) as fault:
+            except Fault as fault:
                 if not self._standing.hangs.has_given_up(case.place):
                     self._given_up = self._given_up or str(fault)
                 done.append(Unknown(gpu.arch, f"could not be compiled here: {fault}"))
@@ -147,7 +148,7 @@ class Compilation:
 
 
 def compiled_call(run: Run, contender: Contender, case: BoundCase, gpu: Gpu) -> CompiledCall:
-    """A compiling worker's result for a case and a GPU. Raises ContenderFault if there is no answer."""
+    """A compiling worker's result for a case and a GPU. Raises Fault if there is no answer."""
     limits = case.assignment.spec.limits
     call = case.inputs(run.seed, OWN_NUMBER, run.device)
     with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
@@ -155,10 +156,10 @@ def compiled_call(run: Run, contender: Contender, case: BoundCase, gpu: Gpu) -> 
         reply = contender.do(request, CallLimits(limits.build_limit_s, limits.memory_gib), arena.files)
     if reply.compiled is None or reply.compiled.arch != gpu.arch:
         contender.kill()
-        raise ContenderFault("crashed", "the worker answered with something that is no answer")
+        raise Fault("crashed", "the worker answered with something that is no answer")
     error = reply.compiled.error
     if error is not None and error.kind == "crashed":
-        raise ContenderFault("crashed", f"{error.type}: {error.message}")
+        raise Fault("crashed", f"{error.type}: {error.message}")
     return reply.compiled
 
 
@@ -198,9 +199,9 @@ def raise_fault(call: CompiledCall) -> None:
         return
     if SHARED_MEMORY.search(call.error.message):
         hint = "consistent with tiles that are too large, or with num_stages that keeps more of them than there is room for"
-        raise CheckFailed(f"{call.failed} {_problem(call)}: it cannot be launched", (hint,))
+        raise Fault.wrong(f"{call.failed} {_problem(call)}: it cannot be launched", (hint,))
     fault = fault_of(call.error)
     if call.error.type == GRID_TOO_LARGE:
-        raise ContenderFault("failed", call.error.message, fault.traceback, raised_by="submission")
+        raise Fault("failed", call.error.message, fault.traceback, whose="submission")
     words = f"{call.failed} does not compile for {call.arch}: {fault.message}"
-    raise ContenderFault("failed", words, fault.traceback, raised_by=fault.raised_by)
+    raise Fault("failed", words, fault.traceback, whose=fault.whose)

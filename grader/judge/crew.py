@@ -11,8 +11,8 @@ from pathlib import Path
 
 from grader.assignment import Assignment
 from grader.contender.contender import Contender
+from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool, end_all
-from grader.contender.replies import ContenderFault
 from grader.contender.surroundings import WorkerKind
 from grader.judge.baselines import Baselines, kept_caches
 from grader.judge.loading import load_file
@@ -41,7 +41,7 @@ class Crew:
         """A lane's worker for an assignment, with the submission's file loaded; a new worker if the last one is dead.
 
         Raises:
-            ContenderFault: the file is missing, forbidden or cannot be loaded, or the assignment's time is used up.
+            Fault: the file is missing, forbidden or cannot be loaded, or the assignment's time is used up.
         """
         self._standing.check_loadable(assignment)
         self._standing.check_time(assignment)
@@ -60,7 +60,9 @@ class Crew:
         self._standing.employ(contender, assignment)
         try:
             load_file(contender, self._run.request.copied.folder, assignment)
-        except ContenderFault as fault:
+        except Fault as fault:
+            if fault.whose == "machine":
+                raise
             self._standing.note_unloadable(assignment, fault)
             raise
         self._standing.note_loaded(assignment)
@@ -85,8 +87,8 @@ class Crew:
         """A worker under a tool, with nothing loaded.
 
         Raises:
-            ContenderFault: the file is missing or cannot be loaded, or the assignment's time is used up.
-            WorkerUnavailable: the worker did not start.
+            Fault: the file is missing or cannot be loaded, or the assignment's time is used up.
+            Fault: the worker did not start.
         """
         self._standing.check_loadable(assignment)
         self._standing.check_time(assignment)
@@ -97,7 +99,7 @@ class Crew:
     def beside(self, assignment: Assignment, kind: WorkerKind, *, logged: bool = True) -> Contender:
         """A worker of a kind, with the submission loaded, beside the lanes' workers; the caller ends it.
 
-        Raises ContenderFault, WorkerUnavailable.
+        Raises Fault.
         """
         self._standing.check_time(assignment)
         contender = self._pool.start(kind, imports=self._imports_of(assignment))
@@ -105,7 +107,7 @@ class Crew:
         return load_file(contender, self._run.request.copied.folder, assignment)
 
     def settle(self) -> None:
-        """Wait until no worker of a baseline is loading: it would disturb a benchmark. Raises WorkerUnavailable."""
+        """Wait until no worker of a baseline is loading: it would disturb a benchmark. Raises Fault."""
         self.baselines.settle()
 
     def end_lanes(self, lanes: Container[int]) -> None:
@@ -130,14 +132,14 @@ class Crew:
         self._pool.clear()
 
     def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Contender:
-        """A worker like the submission's, with the staff's file in `folder` loaded. Raises ContenderFault,
-        WorkerUnavailable.
+        """A worker like the submission's, with the staff's file in `folder` loaded. Raises Fault,
+        Fault.
         """
         kind = "compile" if compiling else self.kind_of(assignment)
         return load_file(self._pool.canary(kind, folder), folder, assignment)
 
     def reference(self, assignment: Assignment) -> Contender:
-        """The worker of the reference for an assignment, loaded. Raises ContenderFault, WorkerUnavailable."""
+        """The worker of the reference for an assignment, loaded. Raises Fault."""
         with self._starting_reference:
             contender = self.references.get(assignment.name)
             if contender is None or not contender.lives():

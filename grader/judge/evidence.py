@@ -1,43 +1,12 @@
-"""How a case or check can fail, and the evidence that it gathers on the way."""
+"""The evidence that a case, check or speed case gathers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
-from grader.contender.arena import Stray
 from grader.problem import Call
 from grader.protocol import SAMPLE_CUT, LaunchedKernel, RanKernel
-from grader.report.model import BandResult, ErrorMap, GpuTime, OutputError, SpeedMeasurement
-
-
-class _Told(Exception):
-    def __init__(self, message: str, details: tuple[str, ...] = (), error_map: ErrorMap | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.details = details
-        self.map = error_map
-
-
-class CheckFailed(_Told):
-    """The submission did not pass: a sentence for the student, details, and a map of a wrong output."""
-
-
-class WroteOutside(CheckFailed):
-    """A call wrote outside its tensors. `got` are the call's outputs."""
-
-    def __init__(self, message: str, stray: Stray, got: Mapping[str, Tensor]) -> None:
-        super().__init__(message)
-        self.stray = stray
-        self.got = got
-
-
-class CaseRefused(_Told):
-    """The case says nothing about the submission: the course (say, a wrong reference) or a tool of the machine is at
-    fault.
-    """
+from grader.report.model import BandResult, GpuTime, OutputError, SpeedMeasurement
 
 
 @dataclass

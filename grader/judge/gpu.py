@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from grader.contender.contender import Contender
-from grader.judge.evidence import CaseRefused, CheckFailed
+from grader.contender.fault import Fault
 
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16
@@ -253,8 +253,8 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
         attempt: how often the batch has run, from 1.
 
     Raises:
-        CheckFailed: the submission keeps the GPU busy.
-        CaseRefused: another program does, or one that has the GPU open may.
+        Fault: the submission keeps the GPU busy.
+        Fault: another program does, or one that has the GPU open may.
     """
     others = gauge.others()
     quiet = _becomes_quiet(gauge)
@@ -269,14 +269,14 @@ def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attem
         if _becomes_quiet(gauge):
             found = f"kernels of your code still ran on the GPU after {DONE}"
             if not others:
-                raise CheckFailed(found)
-            raise CaseRefused(
+                raise Fault.wrong(found)
+            raise Fault.of_machine(
                 f"{found}, or those of another program that has this GPU open{who}: nobody can tell whose"
             )
     elif was_running:
         hint = "consistent with work on a stream or in a thread that nothing waits for"
-        raise CheckFailed(f"again and again the GPU was still busy when {DONE}: {hint}")
-    raise CaseRefused(f"another program is using this GPU{who}: no time measured now would be fair")
+        raise Fault.wrong(f"again and again the GPU was still busy when {DONE}: {hint}")
+    raise Fault.of_machine(f"another program is using this GPU{who}: no time measured now would be fair")
 
 
 def _becomes_quiet(gauge: Gauge) -> bool:

@@ -16,10 +16,8 @@ from traceback import clear_frames
 import torch
 
 from grader.assignment import Assignment
-from grader.contender.contender import WorkerUnavailable
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.crew import Crew
-from grader.judge.evidence import CaseRefused
 from grader.judge.run import Run
 
 HOARD_GIB = 8.0  # GPU memory that a submission's workers may keep between calls
@@ -45,14 +43,14 @@ class Hoarding:
         lanes that lack memory at this time, raise the same error.
 
         Raises:
-            ContenderFault: `out_of_memory`, if ending the workers freed more than a submission may keep.
-            CaseRefused: if it freed less.
-            WorkerUnavailable: if it freed less, and a worker did not start.
+            Fault: `out_of_memory`, if ending the workers freed more than a submission may keep.
+            Fault: if it freed less.
+            Fault: if it freed less, and a worker did not start.
         """
         began = time.monotonic()
         try:
             yield
-        except (MemoryError, RuntimeError, WorkerUnavailable) as error:
+        except (MemoryError, RuntimeError, Fault) as error:
             if self.run.device_name != "cuda" or not is_out_of_memory(error):
                 raise
             clear_frames(error.__traceback__)  # frames may hold GPU memory
@@ -68,14 +66,14 @@ class Hoarding:
         spare them cases.
 
         Raises:
-            ContenderFault: `out_of_memory`, if the workers kept more than a submission may.
+            Fault: `out_of_memory`, if the workers kept more than a submission may.
         """
         free_gib = self.run.free_gib()
         if self.run.device_name != "cuda" or not free_gib < needed_gib <= self.run.total_gib:
             return free_gib
         with self._lock:
             told = self._sentence(assignment, MemoryError(f"{needed_gib:g} GiB are needed"))
-        if isinstance(told, ContenderFault):
+        if isinstance(told, Fault) and told.whose != "machine":
             raise told
         return self.run.free_gib()
 
@@ -84,8 +82,9 @@ class Hoarding:
         sentence.
         """
         sentence: Future[Exception] = Future()
-        unavailable = isinstance(error, WorkerUnavailable)
-        told: Exception = error if unavailable else CaseRefused(f"the judge found no GPU memory: {error}")
+        told: Exception = (
+            error if isinstance(error, Fault) else Fault.of_machine(f"the judge found no GPU memory: {error}")
+        )
         try:
             self.crew.baselines.settle()  # memory that a loading baseline frees is not the submission's
             before_gib = self.run.free_gib()
@@ -94,7 +93,7 @@ class Hoarding:
             freed_gib = freed_since(self.run, before_gib, allowed_gib, RELEASE_LIMIT_S if ended else 0.0)
             if freed_gib >= allowed_gib:
                 held = f"still held {freed_gib:.0f} GiB of GPU memory after its calls"
-                told = ContenderFault("out_of_memory", f"{held}, and left none for the next call's tensors: stopped")
+                told = Fault("out_of_memory", f"{held}, and left none for the next call's tensors: stopped")
         finally:
             sentence.set_result(told)  # also after an error: condemned workers' calls wait for the sentence
         return told
@@ -117,6 +116,8 @@ def freed_since(run: Run, before_gib: float, enough_gib: float, limit_s: float) 
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error may be a lack of GPU memory; a worker that does not start gives no reason."""
-    if isinstance(error, MemoryError | WorkerUnavailable | torch.OutOfMemoryError):
+    if isinstance(error, Fault):
+        return error.of_start
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return "out of memory" in str(error)  # the driver's words, in errors of any library

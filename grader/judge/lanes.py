@@ -17,7 +17,7 @@ from traceback import clear_frames
 import pytest
 
 from grader.assignment import Assignment
-from grader.contender.replies import CutOff
+from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
@@ -96,7 +96,7 @@ class Lanes:
         again = []
         for _ in works:
             done = self._done.get()
-            if isinstance(done.error, CutOff):
+            if isinstance(done.error, Fault) and done.error.cut_off:
                 again.append(done.work)
             else:
                 yield done

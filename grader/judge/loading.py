@@ -8,8 +8,8 @@ from pathlib import Path
 from grader.assignment import Assignment
 from grader.contender.contender import CallLimits, Contender
 from grader.contender.cuda_cpu import provide_runtime
+from grader.contender.fault import Fault
 from grader.contender.last_words import NO_ANSWER, STOPPED
-from grader.contender.replies import ContenderFault
 from grader.judge.environment import find_compiler
 from grader.nvidia import find_nvcc
 from grader.protocol import Build
@@ -22,8 +22,8 @@ def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Con
     """Load the assignment's file from `folder`, and return the contender. A fault ends its worker.
 
     Raises:
-        ContenderFault: the file could not be built, imported, or lacks its entry.
-        WorkerUnavailable: the worker did not start, by a fault of the machine.
+        Fault: the file could not be built, imported, or lacks its entry.
+        Fault: the worker did not start, by a fault of the machine.
     """
     contender.ready()
     spec = assignment.spec
@@ -41,8 +41,10 @@ def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Con
         contender.load(
             folder / spec.file, spec.entry, build, limits, gpu=None if contender.device == "cuda" else spec.gpu
         )
-    except ContenderFault as fault:
+    except Fault as fault:
         contender.kill()
+        if fault.whose == "machine":
+            raise
         fault.of_file = True
         if fault.message.startswith(NO_ANSWER):
             doing = "built and loaded" if spec.language == "cuda" else "imported"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from grader.assignment import Assignment
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.reading import CPU_LIMIT_S, MEMORY_LIMIT_BYTES, Answer, Question
 from grader.protocol import MAX_OPERATORS, RanKernel, RanOperator
 from grader.report.model import GpuTime, Outcome
@@ -28,7 +28,7 @@ def question_of(assignment: Assignment) -> Question:
     return Question(spec.file, spec.entry, spec.language, imports, forbidden)
 
 
-def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool) -> ContenderFault | None:
+def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool) -> Fault | None:
     """Why a submission's source must not be run or cannot be run; None if it may.
 
     Args:
@@ -37,11 +37,11 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
     """
     if answer is None:
         words = f"{assignment.spec.file} and the files beside it take too long to be read, or too much memory: {READING_LIMITS}"
-        return ContenderFault("forbidden", words, of_file=True)
+        return Fault("forbidden", words, of_file=True)
     uses = answer.gradients if gradients else answer.plain
     if not uses.count:
         outcome: Outcome = "build_failed" if assignment.spec.language == "cuda" else "failed"
-        return ContenderFault(outcome, answer.unreadable, of_file=True) if answer.unreadable else None
+        return Fault(outcome, answer.unreadable, of_file=True) if answer.unreadable else None
     (first, *others), (line, *other_lines) = uses.findings, uses.lines
     more = f" (and {uses.count - 1} more)" if others else ""
     frames = zip(others, other_lines, strict=True)
@@ -50,28 +50,28 @@ def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool)
     )
     if uses.count == uses.absent:
         message = f"{first.file}, line {first.line}: {first.words}{more}"
-        return ContenderFault("failed", message, told, of_file=not gradients)
+        return Fault("failed", message, told, of_file=not gradients)
     why = TRIED_OUT if first.tried_out else NOT_YOURS
     message = f"{first.file}, line {first.line}: {first.words}{more}; {why}"
-    return ContenderFault("forbidden", message, told, of_file=not gradients)
+    return Fault("forbidden", message, told, of_file=not gradients)
 
 
 def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:
-    """Raise ContenderFault if PyTorch ran operators in a call that the policy does not allow."""
+    """Raise Fault if PyTorch ran operators in a call that the policy does not allow."""
     policy = assignment.spec.policy
     if policy is None:
         return
     if foreign := foreign_operators(operators, policy.operators):
         first = next((one for one in foreign if one.place), foreign[0])
         where = f"{first.place}: " if first.place else ""
-        raise ContenderFault("forbidden", f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}")
+        raise Fault("forbidden", f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}")
     if len(operators) >= MAX_OPERATORS:  # the record is full: whatever ran after that is not in it
         words = f"{len(operators)} different operators of PyTorch's ran in one call, and no more are noted"
-        raise ContenderFault("forbidden", f"{words}: nobody can tell what else ran; {NOT_YOURS}")
+        raise Fault("forbidden", f"{words}: nobody can tell what else ran; {NOT_YOURS}")
 
 
 def check_launches(launches: int | None, got: Iterable[torch.Tensor], assignment: Assignment) -> None:
-    """Raise ContenderFault if a call launched no kernel and its outputs are not all one value.
+    """Raise Fault if a call launched no kernel and its outputs are not all one value.
 
     Args:
         launches: of the submission's kernels on a CPU; None if they were not counted.
@@ -81,11 +81,11 @@ def check_launches(launches: int | None, got: Iterable[torch.Tensor], assignment
     for output in got:
         first = output.flatten()[:1].expand(output.numel())
         if not torch.allclose(output.flatten(), first, rtol=0, atol=0, equal_nan=True):
-            raise ContenderFault("forbidden", f"no kernel of your own was launched; {NOT_YOURS}")
+            raise Fault("forbidden", f"no kernel of your own was launched; {NOT_YOURS}")
 
 
 def check_kernels(own: frozenset[str], assignment: Assignment, kernels: Sequence[RanKernel]) -> GpuTime | None:
-    """The GPU's time by kernel; None if the profiler saw no kernel. Raises ContenderFault if the student's kernels did
+    """The GPU's time by kernel; None if the profiler saw no kernel. Raises Fault if the student's kernels did
     too little.
 
     Args:
@@ -94,5 +94,5 @@ def check_kernels(own: frozenset[str], assignment: Assignment, kernels: Sequence
     found = gpu_time(kernels, own)
     has_policy = assignment.spec.policy is not None
     if found is not None and has_policy and (words := decoy(found) or without_own(kernels, own)):
-        raise ContenderFault("forbidden", f"{words}; {NOT_YOURS}")
+        raise Fault("forbidden", f"{words}; {NOT_YOURS}")
     return found

@@ -16,15 +16,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from grader.assignment import Assignment
 from grader.contender import tools
 from grader.contender.arena import Arena
-from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
-from grader.contender.replies import ContenderFault
+from grader.contender.contender import CallLimits, Contender
+from grader.contender.fault import Fault
 from grader.contender.surroundings import WorkerKind
 from grader.job import CaseNote, Profiled
 from grader.judge.asking import arena_for, request_for
 from grader.judge.baselines import COMPILE
 from grader.judge.cases import BoundSpeedCase, SpeedSizes
 from grader.judge.crew import Crew
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.judge.loading import load_file
 from grader.judge.run import Run
 from grader.judge.speed.benchmark import Benchmarks
@@ -77,7 +77,7 @@ class Profiler:
     def _profile(self, sizes: SpeedSizes) -> Profiled:
         try:
             self.standing.check_present(sizes.declared.assignment)
-        except ContenderFault as absent:
+        except Fault as absent:
             return Profiled(profile=_blank(sizes.declared).model_copy(update={"unknown": _words(absent)}))
         found = self._without_a_gpu(sizes)
         if self.run.device_name == "cuda":
@@ -91,8 +91,8 @@ class Profiler:
         for case in sizes.cases:
             try:
                 trace = self._trace(case)
-            except (ContenderFault, WorkerUnavailable, MemoryError) as fault:
-                outcome = getattr(fault, "outcome", "out_of_memory")
+            except (Fault, MemoryError) as fault:
+                outcome = fault.outcome if isinstance(fault, Fault) else "out_of_memory"
                 if outcome == "out_of_memory" and case is not sizes.cases[-1]:
                     continue
                 return Profiled(profile=_also(_blank(case), f"it could not be traced: {_words(fault)}"))
@@ -103,14 +103,14 @@ class Profiler:
         raise AssertionError("a speed case has a size")
 
     def _trace(self, case: BoundSpeedCase) -> Trace:
-        """Raises ContenderFault, WorkerUnavailable, MemoryError."""
+        """Raises Fault, MemoryError."""
         kind: WorkerKind = "cuda_cpu" if case.assignment.spec.language == "cuda" else "cpu"
         contender = self._worker(case.assignment, kind)
         contender.log.mark(case.place.heading)
         trace = self._ask(contender, case, TRACE_LIMIT_S).trace
         if trace is None:
             contender.kill()
-            raise ContenderFault("crashed", NO_ANSWER)
+            raise Fault("crashed", NO_ANSWER)
         return trace
 
     def _compiled(self, case: BoundSpeedCase) -> tuple[Sequence[CompiledKernel], str]:
@@ -125,7 +125,7 @@ class Profiler:
         try:
             worker = self._worker(assignment, "compile")
             compiled = self._ask(worker, case, assignment.spec.limits.build_limit_s, gpu).compiled
-        except (ContenderFault, WorkerUnavailable, MemoryError) as fault:
+        except (Fault, MemoryError) as fault:
             return (), f"{UNKNOWN}: it could not be compiled: {_words(fault)}"
         if compiled is None:
             return (), f"{UNKNOWN}: {NO_ANSWER}"
@@ -137,7 +137,7 @@ class Profiler:
         return compiled.kernels, why
 
     def _worker(self, assignment: Assignment, kind: WorkerKind) -> Contender:
-        """A worker of a kind that has loaded the assignment's file; one at a time. Raises ContenderFault, WorkerUnavailable."""
+        """A worker of a kind that has loaded the assignment's file; one at a time. Raises Fault."""
         name, known = self._beside.get(kind, ("", None))
         if known is None or name != assignment.name or not known.lives():
             if known is not None:
@@ -157,13 +157,13 @@ class Profiler:
         try:
             ran, chrome = self._on_the_gpu(sizes)
             texts |= {"trace.json": chrome} if chrome else {}
-        except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
+        except (Fault, MemoryError) as fault:
             profile = _also(profile, f"it could not be traced on the GPU: {_words(fault)}")
         counted: tuple[KernelCounters, ...] = ()
         if self.run.request.profile == "count":
             try:
                 counted, texts["counters.csv"] = self._counted(sizes)
-            except (ContenderFault, CheckFailed, WorkerUnavailable, MemoryError) as fault:
+            except (Fault, MemoryError) as fault:
                 profile = _also(profile, f"{COUNTED_NOTHING}: {_words(fault)}")
         timed = tuple(self._timed(case) for case in sizes.cases)
         compiled, source = self._torch_compile(sizes)
@@ -198,7 +198,7 @@ class Profiler:
             case = self._fitting(sizes)
             contender = self.crew.baselines.contender(COMPILE, case)
             return self._traced_there(contender, case, (), lambda gpu: gpu.generated)
-        except (ContenderFault, CaseRefused, WorkerUnavailable, MemoryError):
+        except (Fault, MemoryError):
             return None, ""
 
     def _traced_there(
@@ -215,7 +215,7 @@ class Profiler:
             trace = contender.do(request_for(arena, call, limits.time_s, traced=True), limits, arena.files).trace
         if trace is None or trace.gpu is None:
             contender.kill()
-            raise ContenderFault("crashed", NO_ANSWER)
+            raise Fault("crashed", NO_ANSWER)
         text = text_of(trace.gpu)
         found = gpu_run(trace.gpu, own, case.assignment.spec.gpu, torch.cuda.get_device_name())
         return found, "" if text is None else unpack(text)
@@ -224,7 +224,7 @@ class Profiler:
         """What Nsight Compute counts in the call that `_on_the_gpu` traces, and its table. Raises as `_trace`."""
         case = self._fitting(sizes)
         if (ncu := find_ncu()) is None:
-            raise ContenderFault("skipped", NO_NCU)
+            raise Fault("skipped", NO_NCU)
         self.run.emit(CaseNote(text="runs under Nsight Compute"))
         call = case.inputs(self.run.seed, OWN_NUMBER, self.run.device)
         tool = self.crew.watched(case.assignment, tools.counters(ncu, EVERY, MAX_KERNELS))
@@ -236,7 +236,7 @@ class Profiler:
                 tool.kill()  # the table is complete when the tool has ended
         found = counters(tool.tool_log, self.standing.own_kernels(case.assignment))
         if not found:
-            raise ContenderFault("skipped", why_none(tool.tool_log))
+            raise Fault("skipped", why_none(tool.tool_log))
         return found, tool.tool_log
 
     def _timed(self, case: BoundSpeedCase) -> TimedSize:
@@ -247,7 +247,7 @@ class Profiler:
         self.run.emit(CaseNote(text=f"is timed at {case.case.tries}"))
         try:
             timed = self.benchmarks.measure(case, Evidence())
-        except (ContenderFault, CheckFailed, CaseRefused, WorkerUnavailable, MemoryError) as fault:
+        except (Fault, MemoryError) as fault:
             return size.model_copy(update={"unknown": _words(fault)})
         return size.model_copy(update={"measured": timed.measured, "unknown": timed.words})
 
@@ -304,7 +304,7 @@ def _words(fault: Exception | str) -> str:
     """A fault's message in one line, with the student's line if only the traceback has it; the submission may have written both."""
     words = " ".join(str(fault).split())
     words = words if len(words) <= MAX_WORDS else f"{words[: MAX_WORDS - 1].rstrip()}…"
-    frames = FRAME.findall(fault.traceback) if isinstance(fault, ContenderFault) else []
+    frames = FRAME.findall(fault.traceback) if isinstance(fault, Fault) else []
     if not frames or re.search(r"\bline \d", words):
         return words
     return f"{words} ({':'.join(frames[-1])})"

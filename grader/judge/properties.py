@@ -33,13 +33,13 @@ from hypothesis.errors import HypothesisException
 from hypothesis.internal.conjecture import providers
 
 from grader.assignment import Case
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.job import CaseNote
 from grader.judge.asking import answer
 from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
-from grader.judge.evidence import CheckFailed, Evidence, described
+from grader.judge.evidence import Evidence, described
 from grader.judge.run import Run
 from grader.problem import Call, Params, Problem, bind_params
 
@@ -57,20 +57,22 @@ class Trial:
 
     def __init__(self, properties: Properties, case: BoundCase) -> None:
         self._properties, self._case = properties, case
-        self._wrong: CheckFailed | None = None
+        self._wrong: Fault | None = None
         run = properties.run
         self.inputs = case.inputs(run.seed, 0, run.device)
         self.generator = torch.Generator(run.device).manual_seed(run.seed & 0xFFFF_FFFF)
 
     def ask(self, call: Call) -> dict[str, torch.Tensor]:
-        """The submission's outputs in float64, by name. Raises CheckFailed, ContenderFault if there are none."""
+        """The submission's outputs in float64, by name. Raises Fault, Fault if there are none."""
         own = self._properties
         own.run.emit(CaseNote(text="on drawn inputs"))  # an event, so that many inputs do not look like a standstill
         contender = own.crew.worker(self._case.assignment, own.lane)
         got = answer(own.run, self._case, contender, call)
         try:
             own.comparison.compare(self._case, call, got, Evidence(), drawn=True)
-        except CheckFailed as failed:
+        except Fault as failed:
+            if failed.whose != "answer":
+                raise
             self._wrong = self._wrong or failed
         return {name: tensor.double() for name, tensor in got.items()}
 
@@ -81,15 +83,15 @@ class Trial:
             self.hold(float(gaps.amax()) if gaps.numel() else 0.0, words)
 
     def hold(self, gap: float, words: str) -> None:
-        """Raise CheckFailed with `words` if the law is missed by `gap` and the oracle has called an answer wrong."""
+        """Raise Fault with `words` if the law is missed by `gap` and the oracle has called an answer wrong."""
         tolerated = self._case.assignment.spec.tolerance.floor[self._case.case.dtype]
         if self._wrong is not None and not gap <= tolerated:
-            raise CheckFailed(
+            raise Fault.wrong(
                 f"{words}, by up to {gap:.3g}", (self._wrong.message, *self._wrong.details), self._wrong.map
             )
 
     def conclude(self) -> None:
-        """Raise CheckFailed if the oracle has called an answer wrong, even if the law held."""
+        """Raise Fault if the oracle has called an answer wrong, even if the law held."""
         if self._wrong is not None:
             raise self._wrong
 
@@ -116,18 +118,18 @@ class Properties:
         """Try `law(trial, ...)` on drawn inputs. The seed of the grading decides the inputs.
 
         Args:
-            law: asks the submission and raises CheckFailed.
+            law: asks the submission and raises Fault.
             strategies: for parameters of problem.py, and for further arguments of `law`.
 
         Raises:
-            CheckFailed: about the smallest input found.
-            ContenderFault: the first input without an answer. The grader's own errors pass through.
+            Fault: about the smallest input found.
+            Fault: the first input without an answer. The grader's own errors pass through.
         """
         assignment, part = self.place.assignment, self.place.part
         self.crew.worker(assignment, self.lane)  # a file that cannot be loaded is not an input's fault
         draw_alike_everywhere()
         started = time.monotonic()
-        known: dict[str, CheckFailed | None] = {}
+        known: dict[str, Fault | None] = {}
         give_up_at: float | None = None
 
         def example(drawn: dict[str, Any]) -> None:
@@ -137,7 +139,7 @@ class Properties:
                 if give_up_at is not None and time.monotonic() > give_up_at:
                     return  # no time is left for a smaller input
                 if time.monotonic() > started + LIMIT_S:
-                    raise _Stopped(ContenderFault("timed_out", f"the examples were not answered within {LIMIT_S:g} s"))
+                    raise _Stopped(Fault("timed_out", f"the examples were not answered within {LIMIT_S:g} s"))
                 known[key] = self._try(law, drawn)
             if (failed := known[key]) is not None:
                 give_up_at = give_up_at or time.monotonic() + SEARCH_S
@@ -157,10 +159,10 @@ class Properties:
             hypothesis.seed(seed)(search)()
         except _Stopped as stopped:
             raise stopped.fault from None
-        except CheckFailed as failed:
+        except Fault as failed:
             raise failed.with_traceback(None) from None  # of the smallest input; frames may hold GPU memory
 
-    def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> CheckFailed | None:
+    def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> Fault | None:
         place, own = self.place, {key: value for key, value in drawn.items() if key in self.model.model_fields}
         case = Case(name=place.name, tries=place.title, params=own)
         given: tuple[str, ...] = ()
@@ -171,11 +173,12 @@ class Properties:
             given = described(trial.inputs)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
-        except CheckFailed as failed:
-            found = f"the smallest input found: {_words(drawn, given)}"
-            return CheckFailed(failed.message, (*failed.details, found), failed.map)
-        except ContenderFault as fault:
-            fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
+        except Fault as fault:
+            if fault.whose == "answer":
+                found = f"the smallest input found: {_words(drawn, given)}"
+                return Fault.wrong(fault.message, (*fault.details, found), fault.map)
+            if fault.whose != "machine":
+                fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
             raise _Stopped(fault) from None
         except (AssertionError, HypothesisException):  # of the law, or Hypothesis's own control flow
             raise

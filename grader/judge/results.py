@@ -9,13 +9,12 @@ from traceback import extract_tb
 import pytest
 
 from grader.assignment import Assignment, AssignmentSpec
-from grader.contender.contender import WorkerUnavailable
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.job import CaseDone, SpeedDone
 from grader.judge.canary import Canary
 from grader.judge.cases import ReportPlace, SpeedSizes
 from grader.judge.compilation import Compilation
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, with_input
+from grader.judge.evidence import Evidence, with_input
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
@@ -136,15 +135,15 @@ class Results:
 
     def _looked_into(self, place: ReportPlace, error: BaseException | None) -> BaseException | None:
         """The error of a case, or the machine's fault behind it."""
-        if not isinstance(error, ContenderFault):
+        if not isinstance(error, Fault) or error.whose in ("answer", "machine"):
             return error
-        if error.outcome == "skipped" and error.raised_by == "submission":
+        if error.outcome == "skipped" and error.whose == "submission":
             self.standing.excuse(place, error)
         if (found := self.canary.look_into(place.assignment, error)) is not None:
             self.compilation.kernels.pop(place.assignment.name, None)  # from the broken tools
         return found or error
 
-    def _revise(self, assignment: Assignment, fault: CaseRefused) -> None:
+    def _revise(self, assignment: Assignment, fault: Fault) -> None:
         """Turn every failure of an assignment into the machine's."""
         revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
         for key, result in self.cases.items():
@@ -171,22 +170,22 @@ def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = Fals
     match error:
         case None:
             return _End("passed")
-        case ContenderFault():
+        case Fault(whose="answer"):
+            return _End("failed", error.message, error.details, map=error.map)
+        case Fault(whose="machine"):
+            return _End("infra_error", error.message, tuple(filter(None, error.details)))
+        case Fault():
             message = about_import(error.message, error.traceback)
             found = hints(message, error.traceback, spec.entry, spec.contract)
             if error.outcome == "skipped":  # the report shows only the message of a skipped case
                 return _End("skipped", "; ".join([message, *found]), error.details)
             of_file = error.of_file and error.outcome != "not_implemented"
             return _End(error.outcome, message, (*found, *error.details), error.traceback, of_file=of_file)
-        case CheckFailed():
-            return _End("failed", error.message, error.details, map=error.map)
         case AssertionError() if asserts:
             return _End("failed", str(error) or "the check does not hold")
         case pytest.skip.Exception():
             return _End("skipped", str(error) or "skipped")
-        case CaseRefused():
-            return _End("infra_error", error.message, tuple(filter(None, error.details)))
-        case MemoryError() | WorkerUnavailable():
+        case MemoryError():
             return _End("infra_error", str(error) or type(error).__name__)
         case _:
             return _End("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000] + _where(error))

@@ -12,13 +12,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from grader.contender import tools
-from grader.contender.contender import CallLimits, WorkerUnavailable
-from grader.contender.replies import ContenderFault
+from grader.contender.contender import CallLimits
+from grader.contender.fault import Fault
 from grader.judge.asking import arena_for, check_returned, request_for
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
-from grader.judge.evidence import CheckFailed, Evidence, described
+from grader.judge.evidence import Evidence, described
 from grader.judge.loading import load_file
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
@@ -38,8 +38,8 @@ def run_watched(
     """Run the case's first call under its tool.
 
     Raises:
-        CheckFailed: the tool found an error in the student's kernels, or the answer is wrong.
-        ContenderFault: there is no file or it cannot be loaded; or `skipped`, if the tool cannot be used here.
+        Fault: the tool found an error in the student's kernels, or the answer is wrong.
+        Fault: there is no file or it cannot be loaded; or `skipped`, if the tool cannot be used here.
     """
     assert case.case.tool is not None
     call = case.inputs(run.seed, 0, run.device)
@@ -48,8 +48,10 @@ def run_watched(
     assert program is not None  # otherwise the case was not admitted
     try:
         worker = crew.watched(case.assignment, tools.sanitizer(program, case.case.tool))
-    except WorkerUnavailable as unavailable:
-        raise ContenderFault("skipped", f"{UNUSABLE}: {unavailable}") from None
+    except Fault as unavailable:
+        if unavailable.whose != "machine":
+            raise
+        raise Fault("skipped", f"{UNUSABLE}: {unavailable}") from None
     fault, reply, loaded = None, None, False
     with arena_for(call, shapes, case.dtype, run.device) as arena, worker:
         request = request_for(arena, call, LIMITS.time_s, apart=True)
@@ -60,7 +62,9 @@ def run_watched(
                 worker.log.mark(case.place.heading)
                 evidence.given = described(call)
                 reply = worker.do(request, LIMITS, arena.files)
-        except ContenderFault as ended:
+        except Fault as ended:
+            if ended.whose == "machine":
+                raise
             fault = ended  # the tool's findings are told first: they may be the cause
         worker.kill()
         got = {name: arena.output(name) for name in shapes}
@@ -72,14 +76,14 @@ def run_watched(
     if found:
         more = [f"... and in {len(found) - MAX_TOLD} more places"] if len(found) > MAX_TOLD else []
         sentences = [one.sentence for one in found[:MAX_TOLD]]
-        raise CheckFailed(f"{case.case.tool}: {sentences[0]}", (*sentences[1:], *more))
+        raise Fault.wrong(f"{case.case.tool}: {sentences[0]}", (*sentences[1:], *more))
     if fault is not None and not loaded and (own := standing.fault_of_file(case.assignment, fault)) is not None:
         raise own
     if fault is not None:
         standing.hangs.check(case.place)
     if fault is not None or reply is None or COMPLETE not in worker.tool_log:
         why = "it wrote no summary" if fault is None else fault.message
-        raise ContenderFault("skipped", f"{UNUSABLE}: {why}")
+        raise Fault("skipped", f"{UNUSABLE}: {why}")
     check_operators(reply.operators, case.assignment)
     check_returned(reply.returned, shapes, case.dtype, run.device)
     comparison.compare(case, call, got, evidence)

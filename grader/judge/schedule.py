@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from grader.contender.contender import Contender, WorkerUnavailable
+from grader.contender.contender import Contender
+from grader.contender.fault import Fault
 from grader.contender.pool import GIB_PER_WORKER
-from grader.contender.replies import ContenderFault
 from grader.judge.admission import Admission
 from grader.judge.cases import BoundCase, BoundCheck, ReportPlace
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation
 from grader.judge.crew import Crew
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Done, Lanes, Work
 from grader.judge.properties import Properties
@@ -72,10 +72,15 @@ class Works:
                 known = self.known.setdefault(contender, set())
                 try:
                     self._grade(case, contender, evidence)
-                except CheckFailed as failed:
-                    if (shapes := _shapes(evidence)) and shapes in known and self._is_right_alone(case):
+                except Fault as failed:
+                    if (
+                        failed.whose == "answer"
+                        and (shapes := _shapes(evidence))
+                        and shapes in known
+                        and self._is_right_alone(case)
+                    ):
                         others = tuple(one for one in failed.details if "consistent with" not in one)
-                        raise CheckFailed(failed.message, (KEPT, *others), failed.map) from None
+                        raise Fault.wrong(failed.message, (KEPT, *others), failed.map) from None
                     raise
                 finally:
                     known.add(_shapes(evidence))
@@ -100,7 +105,9 @@ class Works:
                 self._grade(case, contender, Evidence())
             finally:
                 contender.kill()
-        except (CheckFailed, ContenderFault, WorkerUnavailable):
+        except Fault as fault:
+            if fault.whose == "machine" and not fault.of_start:
+                raise
             return False
         return True
 
@@ -177,7 +184,7 @@ class Schedule:
         except KeyboardInterrupt:
             for done in self.lanes.done_already():
                 # A crash is dropped: the signal that ended the judge may have ended the worker too.
-                if not (isinstance(done.error, ContenderFault) and done.error.outcome == "crashed"):
+                if not (isinstance(done.error, Fault) and done.error.outcome == "crashed"):
                     self._keep(done)
             raise
 
@@ -218,7 +225,7 @@ class Schedule:
         try:
             self.compilation.start(case.assignment)  # not earlier: there is now something right to compile
             self.compilation.check(case)
-        except (ContenderFault, CheckFailed) as found:
+        except Fault as found:
             return found
         return None
 

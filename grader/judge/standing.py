@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from grader.assignment import Assignment
 from grader.background import later
 from grader.contender.contender import Contender
+from grader.contender.fault import Fault
 from grader.contender.last_words import NO_ANSWER, SLOW_IN_PYTHON, STOPPED
-from grader.contender.replies import ContenderFault
 from grader.contender.watch import Allowance
 from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.ownership import question_of, source_fault
@@ -39,15 +39,15 @@ class Hangs:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._faults: dict[tuple[str, ...], dict[ContenderFault, str]] = {}  # cases by their fault, by part and message
-        self._given_up: dict[tuple[str, str], ContenderFault] = {}
+        self._faults: dict[tuple[str, ...], dict[Fault, str]] = {}  # cases by their fault, by part and message
+        self._given_up: dict[tuple[str, str], Fault] = {}
         self._watched: dict[tuple[str, str], list[Contender]] = {}
 
     def note(self, place: ReportPlace, error: BaseException | None) -> None:
         """Note how a case or check has ended, and give its part up if enough cases hung. Cases with the same fault
         object count once: a file that cannot be loaded ends every case with one fault.
         """
-        if not isinstance(error, ContenderFault) or error.outcome != "timed_out" or SLOW_IN_PYTHON in error.details:
+        if not isinstance(error, Fault) or error.outcome != "timed_out" or SLOW_IN_PYTHON in error.details:
             return
         if not error.message.startswith(NO_ANSWER):
             return
@@ -57,7 +57,7 @@ class Hangs:
             if len(alike) < ENOUGH or self.has_given_up(place):
                 return
             ended = f"{' and '.join(alike.values())} of this part gave {error.message.removesuffix(STOPPED)}"
-            fault = ContenderFault("timed_out", f"not run: {ended}; mend these first")
+            fault = Fault("timed_out", f"not run: {ended}; mend these first")
             self._given_up[place.of_part] = fault
             watched = self._watched.pop(place.of_part, [])
         sentence: Future[Exception] = Future()
@@ -69,15 +69,15 @@ class Hangs:
         return place.of_part in self._given_up
 
     def check(self, place: ReportPlace) -> None:
-        """Raise ContenderFault if the part is given up."""
+        """Raise Fault if the part is given up."""
         if (fault := self._given_up.get(place.of_part)) is not None:
-            raise ContenderFault(fault.outcome, fault.message)
+            raise Fault(fault.outcome, fault.message)
 
     @contextmanager
     def ending(self, place: ReportPlace, worker: Contender) -> Iterator[None]:
         """End the worker if the part is given up inside this context; the worker's call then raises the reason.
 
-        Raises ContenderFault if the part is given up already.
+        Raises Fault if the part is given up already.
         """
         self.check(place)
         with self._lock:
@@ -101,11 +101,11 @@ class Standing:
     def __init__(self, run: Run) -> None:
         self._run = run
         self.hangs = Hangs()
-        self.excused: dict[tuple[str, str], ContenderFault] = {}
+        self.excused: dict[tuple[str, str], Fault] = {}
         self._absent: dict[str, str] = {}  # why a file is not run, by file name
-        self._unloadable: dict[str, ContenderFault] = {}
+        self._unloadable: dict[str, Fault] = {}
         self._loadable: set[str] = set()
-        self._no_gradients: dict[str, ContenderFault] = {}  # forbidden uses that only calls with gradients reach
+        self._no_gradients: dict[str, Fault] = {}  # forbidden uses that only calls with gradients reach
         self._allowances: dict[str, Allowance] = {}
         self._employed: dict[str, list[Contender]] = {}
         self._kernels: dict[str, frozenset[str]] = {}
@@ -149,18 +149,18 @@ class Standing:
         return file not in self._absent
 
     def check_present(self, assignment: Assignment) -> None:
-        """Raise ContenderFault if the assignment's file is missing or a stub."""
+        """Raise Fault if the assignment's file is missing or a stub."""
         if why := self._absent.get(assignment.spec.file):
-            raise ContenderFault("not_implemented", why)
+            raise Fault("not_implemented", why)
 
     def check_loadable(self, assignment: Assignment) -> None:
-        """Raise ContenderFault if the assignment's file is missing, a stub, forbidden, or cannot be loaded."""
+        """Raise Fault if the assignment's file is missing, a stub, forbidden, or cannot be loaded."""
         self.check_present(assignment)
         if fault := self._unloadable.get(assignment.name):
             raise fault
 
     def check_source(self, assignment: Assignment, case: BoundCase | None) -> None:
-        """Raise ContenderFault if a call of the case reaches forbidden source. Without a case, the call may ask for
+        """Raise Fault if a call of the case reaches forbidden source. Without a case, the call may ask for
         gradients.
         """
         if fault := self._unloadable.get(assignment.name):
@@ -169,38 +169,38 @@ class Standing:
         if fault and (case is None or case.inputs(self._run.seed, 0, self._run.device).upstream is not None):
             raise fault
 
-    def excuse(self, place: ReportPlace, fault: ContenderFault) -> None:
+    def excuse(self, place: ReportPlace, fault: Fault) -> None:
         """Run no more cases of a part: the submission has said, in a case or at import, that only a GPU can run its
         code.
         """
         self.excused.setdefault(place.of_part, fault)
 
     def check_excused(self, place: ReportPlace) -> None:
-        """Raise ContenderFault (`skipped`) if only a GPU can grade the part."""
+        """Raise Fault (`skipped`) if only a GPU can grade the part."""
         if fault := self.excused.get(place.of_part):
             raise fault
 
     def note_loaded(self, assignment: Assignment) -> None:
         self._loadable.add(assignment.name)
 
-    def note_unloadable(self, assignment: Assignment, fault: ContenderFault) -> None:
+    def note_unloadable(self, assignment: Assignment, fault: Fault) -> None:
         """Note that a file could not be loaded. No worker loads the file again, unless a worker has loaded it
         before.
         """
         if assignment.name not in self._loadable:
             self._unloadable[assignment.name] = fault
 
-    def fault_of_file(self, assignment: Assignment, fault: ContenderFault) -> ContenderFault | None:
+    def fault_of_file(self, assignment: Assignment, fault: Fault) -> Fault | None:
         """The fault of a file that could not be loaded under a tool; None if the tool may be at fault."""
         if assignment.name in self._loadable:
             return None
         return self._unloadable.get(assignment.name, fault if fault.outcome in FAULTS_OF_FILES else None)
 
     def check_time(self, assignment: Assignment) -> None:
-        """Raise ContenderFault if the submission has used up its time for the assignment."""
+        """Raise Fault if the submission has used up its time for the assignment."""
         allowance = self._allowance(assignment)
         if not allowance.left_s:
-            raise ContenderFault("timed_out", f"not run: {allowance.words}")
+            raise Fault("timed_out", f"not run: {allowance.words}")
 
     def employ(self, contender: Contender, assignment: Assignment, *, logged: bool = True) -> None:
         """Count a worker's time for an assignment. If `logged`, the worker's output and reports are kept."""

@@ -12,11 +12,11 @@ import torch
 
 from grader.contender.arena import same_bits
 from grader.contender.contender import Contender
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.asking import answers, arena_for, ask, check_memory
 from grader.judge.cases import BoundCase, Piece
 from grader.judge.comparison import Comparison
-from grader.judge.evidence import CheckFailed, Evidence, WroteOutside
+from grader.judge.evidence import Evidence
 from grader.judge.ownership import check_kernels, check_launches
 from grader.judge.run import Run
 from grader.judge.standing import Standing
@@ -41,9 +41,9 @@ class Trials:
         """Grade the case's call `number`.
 
         Raises:
-            CheckFailed: the answer is wrong.
-            ContenderFault: there was no answer.
-            CaseRefused: the case itself is at fault.
+            Fault: the answer is wrong.
+            Fault: there was no answer.
+            Fault: the case itself is at fault.
         """
         sample = self.run.device.type == "cpu" and case.case.cpu_windows > 1
         if case.case.pieces > 1:
@@ -79,10 +79,13 @@ class Trials:
         """As `asking.answers`. A profiled case also fails if kernels of others took the GPU's time."""
         try:
             got = answers(self.run, case, contender, calls, evidence, **how)
-        except WroteOutside as found:
-            has_values = how.get("windows", 1) == 1 and found.stray.neighbour in found.got
-            shown = self.comparison.around(case, calls[0], found) if has_values else None
-            raise CheckFailed(found.message, found.details, shown) from None
+        except Fault as fault:
+            if fault.outside is None:
+                raise
+            stray, outputs = fault.outside
+            has_values = how.get("windows", 1) == 1 and stray.neighbour in outputs
+            shown = self.comparison.around(case, calls[0], stray, outputs) if has_values else None
+            raise Fault.wrong(fault.message, fault.details, shown) from None
         if case.case.profiled:
             own = self.standing.own_kernels(case.assignment)
             evidence.gpu_time = check_kernels(own, case.assignment, evidence.kernels)
@@ -104,7 +107,7 @@ class Trials:
         may_vary = case.assignment.spec.tolerance.may_vary
         for name, tensor in again.items():
             if name not in may_vary and (told := diagnosis.differs(name, first[name], tensor)):
-                raise CheckFailed(told[0], tuple(told[1:]))
+                raise Fault.wrong(told[0], tuple(told[1:]))
         _check_kept(evidence)
         if varied := [name for name in may_vary if name in again and diagnosis.differs(name, first[name], again[name])]:
             self.comparison.compare(case, call, again, Evidence())
@@ -121,12 +124,12 @@ class Trials:
         hint = f"with {elements:,} elements, more than an int can count, and {SMALLER} pass: {cause}"
         try:
             (got,) = self._answers(case, contender, [call], evidence, windows=windows)
-        except ContenderFault as fault:
-            if fault.outcome != "failed":
+        except Fault as fault:
+            if fault.outcome != "failed" or fault.whose == "answer":
                 raise
-            raise CheckFailed(fault.message, (hint,)) from None
+            raise Fault.wrong(fault.message, (hint,)) from None
         if all(bool((output.view(torch.uint8) == POISON_BYTE).all()) for output in got.values()):
-            raise CheckFailed("nothing was written by any of the blocks that were tried", (hint,))
+            raise Fault.wrong("nothing was written by any of the blocks that were tried", (hint,))
         evidence.words = "only where it reads and writes was looked at: its values show on a GPU"
 
     def _run_together(self, case: BoundCase, contender: Contender, calls: list[Call], evidence: Evidence) -> None:
@@ -140,10 +143,12 @@ class Trials:
             for number, (call, outputs) in enumerate(zip(calls, got, strict=True), 1):
                 try:
                     self.comparison.compare(case, call, outputs, evidence)
-                except CheckFailed as failed:
+                except Fault as failed:
+                    if failed.whose != "answer":
+                        raise
                     words = f"of call {number} of {len(calls)}: {failed.message}"
                     hint = _together_hint(with_gradients, reverse)
-                    raise CheckFailed(words, (hint, *failed.details), failed.map) from None
+                    raise Fault.wrong(words, (hint, *failed.details), failed.map) from None
             check_launches(evidence.launches, got[0].values(), case.assignment)
 
     def _run_in_pieces(self, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:
@@ -181,9 +186,9 @@ class Trials:
 
 
 def _check_kept(evidence: Evidence) -> None:
-    """Raise CheckFailed if a call has overwritten a result of an earlier call."""
+    """Raise Fault if a call has overwritten a result of an earlier call."""
     if evidence.kept:
-        raise CheckFailed(
+        raise Fault.wrong(
             f"{evidence.kept[0]} lies in memory that an earlier call has returned and that is still in use: it is changed there",
             ("consistent with an output buffer that is kept and used again: each call must return a new tensor",),
         )

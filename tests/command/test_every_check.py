@@ -65,48 +65,48 @@ extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
 """
 # By the beginning of what is raised, in the order of the source.
 NEEDED = {
-    "CheckFailed(told[0]": Needed("differ between two runs", "COUNT.append(0); y = x * 2; y[3] *= 1 + len(COUNT) % 2 * 2e-7; return y", AGAIN),
-    "CheckFailed(f'{evidence.kept[0]} lies in": Needed("lies in memory that an earlier call has returned", "COUNT.append(x * 2); return COUNT[0].copy_(x * 2)", AGAIN),
-    "CheckFailed(words, (hint, *failed.details)": Needed(
+    "Fault.wrong(told[0]": Needed("differ between two runs", "COUNT.append(0); y = x * 2; y[3] *= 1 + len(COUNT) % 2 * 2e-7; return y", AGAIN),
+    "Fault.wrong(f'{evidence.kept[0]} lies in": Needed("lies in memory that an earlier call has returned", "COUNT.append(x * 2); return COUNT[0].copy_(x * 2)", AGAIN),
+    "Fault.wrong(words, (hint, *failed.details)": Needed(
         "of call 3 of 3: y[0] is the first wrong", "COUNT.append(0); return x * 2 if len(COUNT) != 3 else x * 3", ("n = 10", "n = 10, together = 2")
     ),
-    "CheckFailed(fault.message": Needed("more than an int can count", source=CUDA.format(index="int", guard="")),
-    "CheckFailed('nothing was written by": Needed(
+    "Fault.wrong(fault.message": Needed("more than an int can count", source=CUDA.format(index="int", guard="")),
+    "Fault.wrong('nothing was written by": Needed(
         "nothing was written by any of the blocks", source=CUDA.format(index="int64_t", guard="if (n > 2147483647) return;")
     ),
-    "CaseRefused(f'{toml}: [tolerance] scale does not": Needed("scale does not name the output 'y'", toml=('scale = { y = "element" }', "scale = {}")),
-    "CheckFailed(f'{len(returned)} results came back": Needed("0 results came back", "forge_reply({}); time.sleep(0.5); return x * 2"),
-    "CheckFailed(f'the function returned {_article": Needed("there is no gradient to compute", "return [x]", GRADIENTS_SCALE, GRADIENT),
-    "CheckFailed(f'the result has no gradient": Needed("the result has no gradient", "return (x * 2).detach()", GRADIENTS_SCALE, GRADIENT),
-    "CheckFailed(f'returned {_article(one.type)}; {what}": Needed("returned None; y must be", "return None"),
-    "CheckFailed(f'returned a tensor subclass": Needed("a tensor subclass, Parameter", "return torch.nn.Parameter(x * 2)"),
-    "CheckFailed(f'{name} has shape": Needed("y has shape (9,)", "return (x * 2)[:-1]"),
-    'CheckFailed(f"{name} has dtype': Needed("y has dtype float64", "return (x * 2).double()"),
-    "CheckFailed(f'{name} lies on": Needed("y lies on meta", "return (x * 2).to('meta')"),
-    "CheckFailed(f'{name} is one of the inputs": Needed("y is one of the inputs", "return x.mul_(2)"),
-    "CheckFailed(f'the input {changed[0]} was changed": Needed("the input x was changed", "y = x * 2; x.zero_(); return y"),
-    "WroteOutside(_describe_stray": Needed("past the end of x", "y = x * 2; ctypes.memset(x.data_ptr() + 4 * x.numel(), 0, 8); return y"),
-    "CaseRefused(words)": Needed("the reference kernel gave no answer in", "return x * 2.00002", reference="raise ValueError(x)"),
-    "CaseRefused(f'the reference kernel broke": Needed("broke the contract in", "return x * 2.00002", reference="return None"),
-    "CheckFailed(lines[0]": Needed("is the first wrong element", "return x * 2.001"),
-    "CaseRefused(f'the reference kernel is wrong": Needed("the reference kernel is wrong", "return x * 2.00002", reference="return x * 3"),
-    "CaseRefused(f'{case.id} cannot tell right": Needed("cannot tell right from wrong", problem=ZERO),
-    "CaseRefused(f'{case.id} says it is degenerate": Needed("says it is degenerate", toml=("n = 10", 'n = 10, degenerate = "no"')),
-    "ContenderFault('forbidden', f\"{where}": Needed("PyTorch's operator `mul` ran", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")),
-    "ContenderFault('forbidden', f'no kernel": Needed(
+    "Fault.of_machine(f'{toml}: [tolerance] scale does not": Needed("scale does not name the output 'y'", toml=('scale = { y = "element" }', "scale = {}")),
+    "Fault.wrong(f'{len(returned)} results came back": Needed("0 results came back", "forge_reply({}); time.sleep(0.5); return x * 2"),
+    "Fault.wrong(f'the function returned {_article": Needed("there is no gradient to compute", "return [x]", GRADIENTS_SCALE, GRADIENT),
+    "Fault.wrong(f'the result has no gradient": Needed("the result has no gradient", "return (x * 2).detach()", GRADIENTS_SCALE, GRADIENT),
+    "Fault.wrong(f'returned {_article(one.type)}; {what}": Needed("returned None; y must be", "return None"),
+    "Fault.wrong(f'returned a tensor subclass": Needed("a tensor subclass, Parameter", "return torch.nn.Parameter(x * 2)"),
+    "Fault.wrong(f'{name} has shape": Needed("y has shape (9,)", "return (x * 2)[:-1]"),
+    'Fault.wrong(f"{name} has dtype': Needed("y has dtype float64", "return (x * 2).double()"),
+    "Fault.wrong(f'{name} lies on": Needed("y lies on meta", "return (x * 2).to('meta')"),
+    "Fault.wrong(f'{name} is one of the inputs": Needed("y is one of the inputs", "return x.mul_(2)"),
+    "Fault.wrong(f'the input {changed[0]} was changed": Needed("the input x was changed", "y = x * 2; x.zero_(); return y"),
+    "Fault('failed', words, whose='answer', outside": Needed("past the end of x", "y = x * 2; ctypes.memset(x.data_ptr() + 4 * x.numel(), 0, 8); return y"),
+    "Fault.of_machine(words)": Needed("the reference kernel gave no answer in", "return x * 2.00002", reference="raise ValueError(x)"),
+    "Fault.of_machine(f'the reference kernel broke": Needed("broke the contract in", "return x * 2.00002", reference="return None"),
+    "Fault.wrong(lines[0]": Needed("is the first wrong element", "return x * 2.001"),
+    "Fault.of_machine(f'the reference kernel is wrong": Needed("the reference kernel is wrong", "return x * 2.00002", reference="return x * 3"),
+    "Fault.of_machine(f'{case.id} cannot tell right": Needed("cannot tell right from wrong", problem=ZERO),
+    "Fault.of_machine(f'{case.id} says it is degenerate": Needed("says it is degenerate", toml=("n = 10", 'n = 10, degenerate = "no"')),
+    "Fault('forbidden', f\"{where}": Needed("PyTorch's operator `mul` ran", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")),
+    "Fault('forbidden', f'no kernel": Needed(
         "no kernel of your own was launched", "return x.new_tensor([2 * float(one) for one in x])", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")
     ),
-    "CheckFailed(f'{words}, by up to": Needed("f(-x) is not -f(x)", "return x * 2 if x.numel() == 10 else (x * 2).abs()", properties=True),
+    "Fault.wrong(f'{words}, by up to": Needed("f(-x) is not -f(x)", "return x * 2 if x.numel() == 10 else (x * 2).abs()", properties=True),
     "self._wrong": Needed("is the first wrong element", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
 }  # fmt: skip
 ELSEWHERE = (
-    "CheckFailed(found.message, found.details, shown)",  # tests/judge/test_trial.py: the check in `check_memory`, with a map
-    "CaseRefused(f\"{case.assignment.folder / 'problem.toml'}: signature: {",  # tests/judge/test_asking.py, of the course's CUDA
-    "ContenderFault('skipped', f'{words}, ",  # tests/judge/test_asking.py, tests/gpu/test_memory.py
-    "CheckFailed(f'took {taken.mib:.0f} MiB",  # tests/gpu/test_gpu.py
-    "CaseRefused('another program took or gave back GPU memory",  # the same
-    "ContenderFault('forbidden', f'{words}; ",  # tests/gpu/test_gpu_time.py
-    "ContenderFault('forbidden', f'{words}: nobody can tell",  # tests/judge/test_ownership.py
+    "Fault.wrong(found.message, found.details, shown)",  # tests/judge/test_trial.py: the check in `check_memory`, with a map
+    "Fault.of_machine(f\"{case.assignment.folder / 'problem.toml'}: signature: {",  # tests/judge/test_asking.py, of the course's CUDA
+    "Fault('skipped', f'{words}, ",  # tests/judge/test_asking.py, tests/gpu/test_memory.py
+    "Fault.wrong(f'took {taken.mib:.0f} MiB",  # tests/gpu/test_gpu.py
+    "Fault.of_machine('another program took or gave back GPU memory",  # the same
+    "Fault('forbidden', f'{words}; ",  # tests/gpu/test_gpu_time.py
+    "Fault('forbidden', f'{words}: nobody can tell",  # tests/judge/test_ownership.py
 )
 
 

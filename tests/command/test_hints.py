@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from grader.contender.replies import ContenderFault, build_fault, fault_of
+from grader.contender.fault import Fault
+from grader.contender.replies import build_fault, fault_of
 from grader.nvidia import find_nvcc
 from grader.protocol import WorkerError
 from grader.verdict.hints import HINTS, hint_for
@@ -40,7 +41,7 @@ NVCC_ALONE = {
 NVCC_ALONE |= {"shared-too-large", "shared-initialised", "launch-in-a-kernel", "extended-lambda"}
 
 
-def hint_of(fault: ContenderFault) -> str:
+def hint_of(fault: Fault) -> str:
     return hint_for(about_import(fault.message, fault.traceback), fault.traceback)
 
 
@@ -73,7 +74,7 @@ def not_hinted(compile_it: Callable[[Path], str], slips: Sequence[tuple[str, str
     compile_it: gives the compiler's words about the file at a path.
     """
 
-    def fault(number: int) -> ContenderFault:
+    def fault(number: int) -> Fault:
         file = scratch / str(number) / "gelu.cu"
         file.parent.mkdir()
         file.write_text(slips[number][1])

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from grader.contender import arena as arena_module
 from grader.contender.arena import ALIGNMENT, GUARD_BYTES, Arena, Slot, Stray
+from grader.contender.fault import Fault
 from grader.judge.asking import check_memory
-from grader.judge.evidence import CheckFailed
 from grader.protocol import GUARD_BYTE, POISON_BYTE, Memory, Ref
 from grader.verdict.poison import poisoned
 from tests.support.open_files import open_files
@@ -412,7 +412,7 @@ def test_no_band_is_missed(arena: Arena) -> None:
     ],
 )
 def test_a_stray_is_told_in_elements(stray: Stray, dtype: torch.dtype, words: str) -> None:
-    with pytest.raises(CheckFailed, match=words):
+    with pytest.raises(Fault, match=words):
         check_memory([], [stray], dtype)
 
 

@@ -26,11 +26,12 @@ from grader.assignment import Device
 from grader.contender import last_words, processes, usage
 from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
-from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender
+from grader.contender.fault import Fault
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.pool import WorkerPool, stage_runtime
-from grader.contender.replies import ContenderFault, build_fault, decode
+from grader.contender.replies import build_fault, decode
 from grader.contender.watch import Allowance, Watch
 from grader.protocol import Build, ProtocolError, Reply, Time
 from grader.report.model import UNDECIDED
@@ -78,7 +79,7 @@ def test_a_call_that_gave_no_answer_is_lost_whatever_the_worker_calls_it(
     contender = hearing(worker, monkeypatch, error_frame(kind=kind))
     with (
         Arena({"x": torch.zeros(1)}, {"y": (1,)}, torch.float32, torch.device("cpu")) as arena,
-        pytest.raises(ContenderFault) as fault,
+        pytest.raises(Fault) as fault,
     ):
         contender.do(arena.request([(["x"], None)], (), LIMITS.time_s), LIMITS, arena.files)
     assert fault.value.outcome not in UNDECIDED | {"passed"}
@@ -89,7 +90,7 @@ def test_on_a_cpu_a_worker_may_say_that_a_gpu_is_needed_and_nothing_else_leaves_
     worker: Contender, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It earns nothing by that: the judge leaves all points of the part open then, of cases that passed too."""
-    with pytest.raises(ContenderFault) as fault:
+    with pytest.raises(Fault) as fault:
         hearing(worker, monkeypatch, error_frame(kind=kind), "cpu").load(Path("/s/x.py"), "f", None, LIMITS)
     assert (fault.value.outcome == "skipped") == (kind == "unsupported")
     assert fault.value.outcome not in {"infra_error", "passed"}
@@ -107,7 +108,7 @@ def test_a_students_exception_keeps_its_kind_its_type_and_its_words(
     worker: Contender, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     frame = error_frame(kind=kind, type="ValueError", message="bad shape", traceback="  File x")
-    with pytest.raises(ContenderFault) as fault:
+    with pytest.raises(Fault) as fault:
         hearing(worker, monkeypatch, frame).load(Path("/s/x.py"), "f", None, LIMITS)
     assert (fault.value.outcome, fault.value.message, fault.value.traceback) == (
         kind, "ValueError: bad shape", "  File x",
@@ -128,7 +129,7 @@ gelu.cu(31): error: expected a ";"
 
 
 def test_a_build_that_failed_is_told_by_its_first_error(worker: Contender, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ContenderFault) as fault:
+    with pytest.raises(Fault) as fault:
         hearing(worker, monkeypatch, error_frame(kind="build_failed", message=NVCC)).load(
             Path("/s/gelu.cu"), "gelu", Build("nvcc", 1, None, "sm_90", ()), LIMITS
         )
@@ -210,7 +211,7 @@ def test_a_worker_that_keeps_sending_is_watched_all_the_same(
     watched: list[CallLimits] = []
     monkeypatch.setattr(Watch, "look", lambda _, limits: watched.append(limits))
     limits = CallLimits(time_s=10, memory_gib=1)
-    with pytest.raises(ContenderFault, match="no answer within 10 s"):
+    with pytest.raises(Fault, match="no answer within 10 s"):
         worker.reply(limits, is_timed=False)
     assert watched[10:]
     assert set(watched) == {limits}
@@ -226,7 +227,7 @@ def test_a_worker_that_cannot_be_looked_at_is_stopped_and_told_why(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(processes, "tree", tree)
-    with pytest.raises(ContenderFault, match=r"could not be told \(Too many open files\): stopped"):
+    with pytest.raises(Fault, match=r"could not be told \(Too many open files\): stopped"):
         worker.reply(CallLimits(time_s=10, memory_gib=1), is_timed=False)
     assert not worker.alive
 
@@ -361,7 +362,7 @@ def test_what_a_worker_waits_for_a_core_is_given_back_to_it(
         if answers:
             contender.load(tmp_path / "late.py", "f", None, limits)
             return
-        with pytest.raises(ContenderFault, match="no answer within 1 s"):
+        with pytest.raises(Fault, match="no answer within 1 s"):
             contender.load(tmp_path / "late.py", "f", None, limits)
 
 
@@ -452,7 +453,7 @@ def test_all_that_a_submission_started_stands_still_when_it_is_frozen(
 
 @pytest.mark.parametrize(
     ("count", "raised", "words"),
-    [(2, ContenderFault, "could not be made to stand still"), (1, WorkerUnavailable, "this machine is too busy")],
+    [(2, Fault, "could not be made to stand still"), (1, Fault, "this machine is too busy")],
     ids=["with a child", "alone"],
 )
 def test_who_does_not_stand_still_is_to_blame_only_for_what_it_started(

@@ -16,9 +16,9 @@ import pytest
 import grader
 from grader.contender import jail as jails
 from grader.contender.contender import CallLimits
+from grader.contender.fault import Fault
 from grader.contender.jail import NO_JAIL, USERS, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
-from grader.contender.replies import ContenderFault
 from grader.course import INSTALLED, CourseOpen, close_installed_course, hidden_courses
 from tests.conftest import IMPORTS, ROOT, Course, StartRun, broken_jails, open_to_workers
 from tests.support.jails import BWRAP, JAILS, ROOT_HERE, SETPRIV, jail_or_skip
@@ -75,12 +75,12 @@ class Inside:
         self.submission.mkdir()
         self.pool = WorkerPool("cpu", folder, jail, self.submission)
 
-    def fault(self, source: str, questions: object = (), time_s: float = 20) -> ContenderFault:
+    def fault(self, source: str, questions: object = (), time_s: float = 20) -> Fault:
         """What becomes of a worker that loads this."""
         (self.submission / "probe.py").write_text(source)
         (self.submission / "probe_questions.py").write_text(f"QUESTIONS = {questions!r}")
         limits = CallLimits(time_s=time_s, memory_gib=4)
-        with self.pool.start() as worker, pytest.raises(ContenderFault) as fault:
+        with self.pool.start() as worker, pytest.raises(Fault) as fault:
             worker.load(self.submission / "probe.py", "nothing", None, limits)
         return fault.value
 

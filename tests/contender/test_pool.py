@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from grader.contender import pool as module
-from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender
+from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool
 from grader.contender.server import ForkServer
 from grader.protocol import Tidy
@@ -91,5 +92,5 @@ def test_a_machine_that_can_start_none_is_told_of(pool: WorkerPool, monkeypatch:
 
     monkeypatch.setattr("grader.contender.processes.start", refuse)
     for alone in (False, True):
-        with pytest.raises(WorkerUnavailable, match="Resource temporarily unavailable"):
+        with pytest.raises(Fault, match="Resource temporarily unavailable"):
             pool.start(alone=alone)

@@ -22,9 +22,9 @@ import pytest
 
 from grader.contender import server as module
 from grader.contender.contender import CallLimits, Contender
+from grader.contender.fault import Fault
 from grader.contender.jail import Jail
 from grader.contender.pool import WorkerPool, end_all
-from grader.contender.replies import ContenderFault, CutOff
 from grader.protocol import Tidy
 from grader.worker import landlock
 from tests.conftest import ROOT, open_to_workers
@@ -67,8 +67,8 @@ class Room:
         file.write_text(f"{LEAVE}{code}\ndef f(): ...\n")
         worker.load(file, "f", None, limits)
 
-    def fault(self, worker: Contender, code: str, limits: CallLimits = LIMITS) -> ContenderFault:
-        with pytest.raises(ContenderFault) as fault:
+    def fault(self, worker: Contender, code: str, limits: CallLimits = LIMITS) -> Fault:
+        with pytest.raises(Fault) as fault:
             self.load(worker, code, limits)
         return fault.value
 
@@ -185,7 +185,7 @@ def test_a_worker_that_dies_leaves_the_others_alone(start: Start) -> None:
     first, other = start("cuda_cpu"), start("cuda_cpu")
     server = server_of(first)
     os.kill(first.pid, signal.SIGKILL)
-    with pytest.raises(ContenderFault, match="SIGKILL"):
+    with pytest.raises(Fault, match="SIGKILL"):
         answers(first)
     assert answers(other)
     assert server_of(start("cuda_cpu")) == server
@@ -309,7 +309,7 @@ def test_who_is_cut_off_by_what_another_left_is_told_apart(room: Room, start: St
         going = thread.submit(room.load, innocent, "time.sleep(15)")
         wait_for(lambda: psutil.Process(innocent.pid).status() != psutil.STATUS_STOPPED)
         assert "exit code 7" in room.fault(dirty, f"leave('{seconds}')\nos._exit(7)").message
-        with pytest.raises(CutOff):
+        with pytest.raises(Fault, match="ended together with other processes"):
             going.result()
     assert not sleepers(seconds)
     room.load(start(), "")
@@ -334,7 +334,7 @@ def test_who_is_cut_off_by_the_end_of_the_server_is_told_apart(room: Room, start
         time.sleep(0.5)
         server_of(workers[0]).kill()
         for one in going:
-            with pytest.raises(CutOff):
+            with pytest.raises(Fault, match="ended together with other processes"):
                 one.result()
     room.load(start(), "")
 

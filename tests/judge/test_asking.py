@@ -10,23 +10,22 @@ import pytest
 import torch
 
 from grader.assignment import Case
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge import asking
-from grader.judge.evidence import CaseRefused
 from grader.problem import Call
 
 CPU = torch.device("cpu")
 X = torch.ones(1 << 10)
 
 
-def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_of_memory") -> ContenderFault:
+def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_of_memory") -> Fault:
     """What becomes of a call that ends so, with 4 KiB of results."""
 
     class Contender:
         log = SimpleNamespace(mark=lambda _: None)
 
         def do(self, *_: Any, **__: Any) -> None:
-            raise ContenderFault(outcome, "no memory for y")  # type: ignore[arg-type]
+            raise Fault(outcome, "no memory for y")  # type: ignore[arg-type]
 
     limits = SimpleNamespace(time_limit_s={"cpu": 1.0}, memory_gib=1.0)
     spec = SimpleNamespace(limits=limits, signature=(), tolerance=SimpleNamespace(scale={"y": "element"}))
@@ -40,15 +39,16 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
     )
     run: Any = SimpleNamespace(device=CPU, device_name="cpu", free_gib=lambda: free_gib)
     contender: Any = Contender()
-    with pytest.raises(ContenderFault) as raised:
+    with pytest.raises(Fault) as raised:
         asking.answer(run, case, contender, Call({"x": X}))
     return raised.value
 
 
 def test_a_signature_that_does_not_fit_the_call_is_the_courses_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "signature_fault", lambda *_: "its inputs are ['x'], those of problem.py ['x', 'z']")
-    with pytest.raises(CaseRefused, match=r"problem.toml: signature: its inputs are"):
-        ended(free_gib=1.0)
+    fault = ended(free_gib=1.0)
+    assert (fault.outcome, fault.whose) == ("infra_error", "machine")
+    assert "problem.toml: signature: its inputs are" in fault.message
 
 
 def test_where_there_was_no_room_for_results_of_its_own_it_is_skipped_and_says_what_was_needed() -> None:

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender
+from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool, stage_runtime
-from grader.contender.replies import ContenderFault
 from grader.judge.baselines import Baselines, call_unseen, kept_caches
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.gpu import Gauge
@@ -205,7 +205,7 @@ def test_nor_in_another_size_or_part_or_of_other_code(kept: Kept, case: BoundSpe
 
 
 @pytest.mark.parametrize(
-    "error", [ContenderFault("crashed", "ended"), WorkerUnavailable("no room"), MemoryError(), torch.OutOfMemoryError()]
+    "error", [Fault("crashed", "ended"), Fault.no_worker("no room"), MemoryError(), torch.OutOfMemoryError()]
 )
 def test_who_fails_at_it_is_started_anew(kept: Kept, backward: BoundSpeedCase, error: Exception) -> None:
     kept.all.note_compiled("compile", backward)

@@ -14,10 +14,10 @@ import torch
 
 from grader.assignment import Band, Timing
 from grader.contender.contender import CallLimits, Contender
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge import gpu
 from grader.judge.baselines import NULL
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.judge.hoarding import HOARD_GIB, WORKER_GIB
 from grader.judge.speed import benchmark
 from grader.judge.speed.benchmark import (
@@ -111,7 +111,7 @@ class Course:
                 return torch.equal(got["y"], 2 * call.args["x"])
 
         def compare(*_: Any) -> None:
-            raise CheckFailed("it is wrong")
+            raise Fault.wrong("it is wrong")
 
         monkeypatch.setattr(benchmark, "InputSets", Logged)
         monkeypatch.setattr(benchmark, "QuickCheck", Doubled)
@@ -271,19 +271,19 @@ def test_a_wrong_answer_in_any_round_ends_the_run(ready: tuple[Course, Benchmark
     course, run = ready
     course.rounds(run, 2)
     course.entrants[SUBMISSION].wrong = 1.0
-    with pytest.raises(CheckFailed, match="in call 1 of 8 in a timed batch, each on new data: it is wrong"):
+    with pytest.raises(Fault, match="in call 1 of 8 in a timed batch, each on new data: it is wrong"):
         run.round()
 
 
 def test_a_wrong_answer_while_warming_up_does_too(course: Course) -> None:
     course.entrants[SUBMISSION].wrong = 1.0
-    with pytest.raises(CheckFailed, match="in call 1 of 1 in a timed batch"), course.ready():
+    with pytest.raises(Fault, match="in call 1 of 1 in a timed batch"), course.ready():
         pass
 
 
 def test_a_baseline_that_is_wrong_is_none(course: Course) -> None:
     course.entrants["eager"].wrong = 1.0
-    with pytest.raises(CaseRefused, match="the baseline eager gives wrong answers in double-speed-one"), course.ready():
+    with pytest.raises(Fault, match="the baseline eager gives wrong answers in double-speed-one"), course.ready():
         pass
     assert "eager" not in course.noted
 
@@ -292,11 +292,11 @@ def test_a_baseline_that_is_wrong_is_none(course: Course) -> None:
 def test_nobody_is_left_out_on_whom_the_verdict_rests(course: Course, name: str) -> None:
     def refuse(asked: str, _case: Any) -> Double:
         if asked == name:
-            raise CaseRefused("the baseline cannot be loaded")
+            raise Fault.of_machine("the baseline cannot be loaded")
         return course.entrants[asked]
 
     course.crew.baselines.contender = refuse
-    with pytest.raises(CaseRefused, match="cannot be loaded"), course.ready():
+    with pytest.raises(Fault, match="cannot be loaded"), course.ready():
         pass
 
 
@@ -308,7 +308,7 @@ def test_who_is_only_shown_beside_the_others_may_fail(course: Course) -> None:
 
     def contender(asked: str, _case: Any) -> Double:
         if asked == "cudnn":
-            raise CaseRefused("the baseline cudnn cannot be loaded")
+            raise Fault.of_machine("the baseline cudnn cannot be loaded")
         return course.entrants[asked]
 
     course.crew.baselines.contender = contender
@@ -493,7 +493,7 @@ def test_memory_that_is_kept_must_not_make_batches_shorter(
     with course.ready() as run:
         assert run.calls[SUBMISSION] == min(room, 8)
         words = "there was room for 5 calls in a batch, and 8 are wanted"
-        with pytest.raises(ContenderFault, match=words) if faulty else nullcontext():
+        with pytest.raises(Fault, match=words) if faulty else nullcontext():
             run.end_submission()
 
 
@@ -517,7 +517,7 @@ def test_results_are_handed_in_one_way(course: Course) -> None:
     run = course.new()
     run._batch(sets, run.submission, 4)
     run._batch(sets, run.submission, 4)
-    with pytest.raises(CheckFailed, match="in some batches"):
+    with pytest.raises(Fault, match="in some batches"):
         run._batch(sets, run.submission, 4)
 
 

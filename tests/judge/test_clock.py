@@ -11,7 +11,7 @@ import torch
 
 from grader.contender.arena import Arena
 from grader.contender.contender import CallLimits, Contender
-from grader.judge.evidence import CheckFailed
+from grader.contender.fault import Fault
 from grader.judge.gpu import Gauge
 from grader.judge.speed.clock import InputSets
 from grader.problem import Call
@@ -185,7 +185,7 @@ def test_a_result_that_is_written_after_the_seal_does_not_count(in_place: bool) 
         run(bench, contender, 4)
         contender.last().copy_(2 * contender.inputs[-1])
         assert torch.equal(bench.output(2)["y"], 2 * contender.inputs[2])
-        with pytest.raises(CheckFailed, match="still written when your function had returned"):
+        with pytest.raises(Fault, match="still written when your function had returned"):
             bench.output(3)
 
 
@@ -199,7 +199,7 @@ def test_a_result_that_is_written_later_has_no_sum_to_be_found_out() -> None:
         words = contender.last().view(torch.int32)
         late.view(torch.int32)[0] += int(words.sum() - late.view(torch.int32).sum())
         contender.last().copy_(late)
-        with pytest.raises(CheckFailed, match="still written when your function had returned"):
+        with pytest.raises(Fault, match="still written when your function had returned"):
             bench.output(3)
 
 
@@ -297,5 +297,5 @@ def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
 
         contender.finish = change  # type: ignore[method-assign]
         run(bench, contender, 4, check=True, watched=True)
-        with pytest.raises(CheckFailed, match="x of call 1"):
+        with pytest.raises(Fault, match="x of call 1"):
             bench.check_memory()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from grader.contender.fault import Fault
 from grader.judge import gpu
-from grader.judge.evidence import CaseRefused, CheckFailed
 from grader.judge.gpu import MAX_REPEATS, PATIENCE_S, wait_for_quiet
 
 
@@ -53,7 +53,7 @@ def test_a_gpu_that_becomes_quiet_is_nobodys_fault() -> None:
 def test_work_that_ends_with_the_submissions_process_is_its_fault(after: int) -> None:
     """The driver may take a moment to end what the process has left running."""
     machine = Machine([False], after)
-    with pytest.raises(CheckFailed, match="kernels of your code still ran"):
+    with pytest.raises(Fault, match="kernels of your code still ran"):
         machine.wait(was_running=False)
     assert not machine.alive
 
@@ -64,7 +64,7 @@ def test_a_process_that_the_driver_lists_while_it_ends_is_no_neighbour() -> None
             super().kill()
             self.others = [815]
 
-    with pytest.raises(CheckFailed, match="kernels of your code still ran"):
+    with pytest.raises(Fault, match="kernels of your code still ran"):
         SlowToEnd([False], after=1).wait()
 
 
@@ -74,19 +74,19 @@ def test_a_neighbour_that_has_ended_meanwhile_is_remembered() -> None:
             self.others = []
             return super().look()
 
-    with pytest.raises(CaseRefused, match=r"\(processes 4711\): nobody can tell whose"):
+    with pytest.raises(Fault, match=r"\(processes 4711\): nobody can tell whose"):
         EndsSoon([False], after=0, others=(4711,)).wait()
 
 
 def test_work_that_goes_on_without_the_submission_is_somebody_elses() -> None:
-    with pytest.raises(CaseRefused, match=r"another program is using this GPU \(processes 4711\)"):
+    with pytest.raises(Fault, match=r"another program is using this GPU \(processes 4711\)"):
         Machine([False], others=(4711,)).wait()
 
 
 def test_a_neighbour_that_rests_now_and_then_is_not_the_submission() -> None:
     """Known to the driver, it is named; unknown, as in a container, a quiet moment is not enough to blame anyone."""
     with pytest.raises(
-        CaseRefused, match=r"another program that has this GPU open \(processes 4711\): nobody can tell whose"
+        Fault, match=r"another program that has this GPU open \(processes 4711\): nobody can tell whose"
     ):
         Machine([False], after=0, others=(4711,)).wait()
 
@@ -94,17 +94,17 @@ def test_a_neighbour_that_rests_now_and_then_is_not_the_submission() -> None:
         def kill(self) -> None:
             self.alive, self.looks = False, [True, True, False] * 9
 
-    with pytest.raises(CaseRefused, match="another program"):
+    with pytest.raises(Fault, match="another program"):
         Restless([False]).wait()
 
 
 def test_a_gpu_that_is_busy_after_each_batch_of_the_submission_is_its_fault() -> None:
     machine = Machine([True])
     machine.wait(attempt=MAX_REPEATS)
-    with pytest.raises(CheckFailed, match="again and again"):
+    with pytest.raises(Fault, match="again and again"):
         machine.wait(attempt=MAX_REPEATS + 1)
 
 
 def test_a_gpu_that_is_busy_after_each_batch_of_a_baseline_is_not() -> None:
-    with pytest.raises(CaseRefused, match="another program"):
+    with pytest.raises(Fault, match="another program"):
         Machine([True]).wait(was_running=False, attempt=MAX_REPEATS + 1)

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender
+from grader.contender.fault import Fault
 from grader.contender.pool import stage_runtime
-from grader.contender.replies import ContenderFault
 from grader.judge import hoarding
-from grader.judge.evidence import CaseRefused, CheckFailed
 from grader.judge.hoarding import HOARD_GIB, WORKER_GIB, Hoarding, too_little
 
 SOFTMAX: Any = SimpleNamespace(name="softmax")
@@ -67,7 +66,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_baseline_gives_back_is_not_the_submissions() -> None:
     gpu = Gpu(held=1.0)
     gpu.given_back_meanwhile = 20.0
-    assert isinstance(end_of(gpu, MemoryError("none")), CaseRefused)
+    assert isinstance(end_of(gpu, MemoryError("none")), Fault)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +75,13 @@ def test_what_a_baseline_gives_back_is_not_the_submissions() -> None:
         MemoryError("512 bytes of GPU memory"),
         torch.OutOfMemoryError("out"),
         RuntimeError("CUDA error: out of memory"),
-        WorkerUnavailable("no start"),
+        Fault.no_worker("no start"),
     ],
 )
 def test_a_submission_that_keeps_the_memory_is_at_fault(error: Exception) -> None:
     gpu = Gpu(held=100)
     fault = end_of(gpu, error)
-    assert isinstance(fault, ContenderFault)
+    assert isinstance(fault, Fault)
     assert fault.outcome == "out_of_memory"
     assert "still held 100 GiB of GPU memory after its calls" in fault.message
     assert gpu.sentence is not None
@@ -92,14 +91,14 @@ def test_a_submission_that_keeps_the_memory_is_at_fault(error: Exception) -> Non
 def test_an_honest_submission_is_not() -> None:
     gpu = Gpu(held=HOARD_GIB + 2 * WORKER_GIB - 1)
     refused = end_of(gpu, MemoryError("512 bytes of GPU memory"))
-    assert isinstance(refused, CaseRefused)
+    assert isinstance(refused, Fault)
     assert str(refused) == "the judge found no GPU memory: 512 bytes of GPU memory"
     assert gpu.sentence is not None
     assert gpu.sentence.result(0) is refused
 
 
 def test_a_worker_that_does_not_start_for_another_reason_is_told_as_that() -> None:
-    error = WorkerUnavailable("no start")
+    error = Fault.no_worker("no start")
     assert end_of(Gpu(held=0), error) is error
 
 
@@ -121,7 +120,7 @@ def test_lanes_that_find_no_memory_at_once_are_told_the_same() -> None:
     for one in lanes:
         one.join()
     assert len({id(one) for one in ends}) == 1
-    assert isinstance(ends[0], ContenderFault)
+    assert isinstance(ends[0], Fault)
     assert gpu.condemned == 1
     assert end_of(gpu, MemoryError("another day")) is not ends[0]  # what begins later is looked at anew
     assert gpu.condemned == 2
@@ -138,11 +137,11 @@ def test_whatever_happens_a_sentence_is_told() -> None:
     gpu.free_gib = free_gib  # type: ignore[method-assign]
     assert isinstance(end_of(gpu, MemoryError("512 bytes")), OSError)
     assert gpu.sentence is not None
-    assert isinstance(gpu.sentence.result(0), CaseRefused)
+    assert isinstance(gpu.sentence.result(0), Fault)
 
 
 @pytest.mark.parametrize(
-    "error", [CheckFailed("wrong"), ContenderFault("crashed", "gone"), ValueError("bug"), RuntimeError("bug")]
+    "error", [Fault.wrong("wrong"), Fault("crashed", "gone"), ValueError("bug"), RuntimeError("bug")]
 )
 def test_other_ends_are_left_as_they_are(error: Exception) -> None:
     gpu = Gpu(held=100)
@@ -178,7 +177,7 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
         worker.condemn(sentence)
         time.sleep(0.3)
         assert waiting.is_alive(), "it must not be told anything before the sentence is known"
-        told = ContenderFault("out_of_memory", "held too much")
+        told = Fault("out_of_memory", "held too much")
         sentence.set_result(told)
         waiting.join(10)
         assert ends == [told]
@@ -187,7 +186,7 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
 
 def test_who_keeps_memory_is_not_spared_the_cases_that_need_it() -> None:
     gpu: Any = Gpu(held=100)
-    with pytest.raises(ContenderFault) as caught:
+    with pytest.raises(Fault) as caught:
         gpu.hoarding.room_for(SOFTMAX, 70.0)
     assert caught.value.outcome == "out_of_memory"
     assert "still held 100 GiB of GPU memory" in caught.value.message

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from grader.contender import pool
-from grader.contender.replies import ContenderFault, CutOff
+from grader.contender.fault import Fault
 from grader.judge.cases import ReportPlace
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.judge.lanes import Done, Lanes, Work
 from grader.judge.schedule import Works
 from grader.judge.standing import Hangs
@@ -57,7 +57,7 @@ class Stub:
             self._inside.remove(case.name)
         evidence.time_s += 1.0
         if case.fails:
-            raise CheckFailed(f"{case.name} is wrong")
+            raise Fault.wrong(f"{case.name} is wrong")
 
 
 def cases(
@@ -261,7 +261,7 @@ def test_a_fault_of_a_lanes_first_load_is_told_by_the_work_that_needs_it_and_no_
         if lane not in loaded:
             loaded.append(lane)
             if len(loaded) == 2:
-                raise ContenderFault("crashed", "when it was loaded once more")
+                raise Fault("crashed", "when it was loaded once more")
         return lane
 
     monkeypatch.setattr(judge, "worker", contender)
@@ -287,7 +287,7 @@ def test_a_work_that_the_end_of_another_worker_cut_off_is_run_once_more_alone(
         tries.append(lane)
         evidence.time_s += 1.0
         if len(tries) <= cut:
-            raise CutOff
+            raise Fault("crashed", "ended together with other processes of the submission", cut_off=True)
 
     def other(_lane: int, _evidence: Evidence) -> None:
         inside.append("other")
@@ -336,7 +336,7 @@ def test_lanes_leave_the_rest_of_a_part_that_hangs_and_run_the_others(judge: Stu
         def go(_lane: int, _evidence: Evidence) -> None:
             ran.append(f"{part}-{index}")
             if part == "hangs":
-                raise ContenderFault("timed_out", "no answer within 5 s: stopped")
+                raise Fault("timed_out", "no answer within 5 s: stopped")
 
         return work(f"{part}-{index}", case.assignment, go, part=part)
 

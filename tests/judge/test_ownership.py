@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grader.assignment import load_course
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.ownership import check_operators
 from grader.protocol import MAX_OPERATORS, RanOperator
 from tests.conftest import ROOT
@@ -16,6 +16,6 @@ from tests.conftest import ROOT
 def test_a_full_record_of_harmless_operators_is_forbidden_and_one_less_is_not() -> None:
     harmless = [RanOperator("empty", "")] * MAX_OPERATORS
     check_operators(harmless[1:], SOFTMAX)
-    with pytest.raises(ContenderFault, match="nobody can tell what else ran") as raised:
+    with pytest.raises(Fault, match="nobody can tell what else ran") as raised:
         check_operators(harmless, SOFTMAX)
     assert raised.value.outcome == "forbidden"

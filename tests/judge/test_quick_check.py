@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from grader.assignment import load_course
+from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase, bind_cases
 from grader.judge.comparison import Scale
-from grader.judge.evidence import CaseRefused
 from grader.judge.speed.quick_check import QuickCheck
 from grader.problem import Call
 
@@ -150,5 +150,5 @@ def test_a_stand_in_that_is_wrong_passes_nobody(factor: float) -> None:
 )
 def test_a_stand_in_that_breaks_its_contract_is_the_courses_fault(stand_in: Any, says: str) -> None:
     case = CASES["softmax-softmax-127x781"]
-    with pytest.raises(CaseRefused, match=says):
+    with pytest.raises(Fault, match=says):
         QuickCheck(JUDGE, changed(case, stand_in=stand_in), case.inputs(1, 0, CPU))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.cases import ReportPlace
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, described, with_input
+from grader.judge.evidence import Evidence, described, with_input
 from grader.judge.results import Results
 from grader.problem import Call
 from grader.protocol import SAMPLE_CUT
@@ -27,9 +27,9 @@ def place(name: str) -> ReportPlace:
 class Kept:
     """Results of one assignment, `a`, with stand-ins beside them; `told` are the events."""
 
-    def __init__(self, found: CaseRefused | None = None, stop_early: bool = False) -> None:
+    def __init__(self, found: Fault | None = None, stop_early: bool = False) -> None:
         self.told: list[Any] = []
-        self.excused: dict[tuple[str, str], ContenderFault] = {}
+        self.excused: dict[tuple[str, str], Fault] = {}
         run: Any = SimpleNamespace(emit=self.told.append, request=SimpleNamespace(stop_early=stop_early))
         standing: Any = SimpleNamespace(
             excused=self.excused,
@@ -52,11 +52,11 @@ class Kept:
     ("error", "outcome", "message"),
     [
         (None, "passed", ""),
-        (CheckFailed("it is wrong"), "failed", "it is wrong"),
-        (ContenderFault("crashed", "SIGSEGV"), "crashed", "SIGSEGV"),
-        (ContenderFault("skipped", "needs a GPU"), "skipped", "needs a GPU"),
+        (Fault.wrong("it is wrong"), "failed", "it is wrong"),
+        (Fault("crashed", "SIGSEGV"), "crashed", "SIGSEGV"),
+        (Fault("skipped", "needs a GPU"), "skipped", "needs a GPU"),
         (pytest.skip.Exception("not here"), "skipped", "not here"),
-        (CaseRefused("no reference"), "infra_error", "no reference"),
+        (Fault.of_machine("no reference"), "infra_error", "no reference"),
         (MemoryError(), "infra_error", "MemoryError"),
     ],
 )
@@ -69,10 +69,10 @@ def test_each_error_has_its_outcome(error: BaseException | None, outcome: str, m
 
 def test_the_map_of_a_wrong_output_is_kept_unless_the_machine_was_at_fault() -> None:
     kept = Kept()
-    kept.keep(CheckFailed("y is wrong", (), TELLING))
+    kept.keep(Fault.wrong("y is wrong", (), TELLING))
     assert kept.results.cases["a", "p", "one"].map == kept.told[0].result.map == TELLING
-    faulty = Kept(CaseRefused("the tools are broken"))
-    faulty.keep(CheckFailed("y is wrong", (), TELLING))
+    faulty = Kept(Fault.of_machine("the tools are broken"))
+    faulty.keep(Fault.wrong("y is wrong", (), TELLING))
     faulty.results.look_back()
     assert faulty.results.cases["a", "p", "one"].map is None
 
@@ -80,9 +80,9 @@ def test_the_map_of_a_wrong_output_is_kept_unless_the_machine_was_at_fault() -> 
 @pytest.mark.parametrize(
     "error",
     [
-        CheckFailed("it is wrong", ("rows 3–5",)),
-        ContenderFault("crashed", "SIGSEGV"),
-        ContenderFault("timed_out", "4 s"),
+        Fault.wrong("it is wrong", ("rows 3–5",)),
+        Fault("crashed", "SIGSEGV"),
+        Fault("timed_out", "4 s"),
     ],
 )
 def test_what_a_wrong_case_was_given_is_told(error: BaseException) -> None:
@@ -91,7 +91,7 @@ def test_what_a_wrong_case_was_given_is_told(error: BaseException) -> None:
     assert kept.results.cases["a", "p", "64x7"].diagnosis[-1] == "the input of 64x7: x of shape (3, 7), float16"
 
 
-@pytest.mark.parametrize("error", [None, ContenderFault("skipped", "no room"), ContenderFault("forbidden", "no")])
+@pytest.mark.parametrize("error", [None, Fault("skipped", "no room"), Fault("forbidden", "no")])
 def test_nothing_of_the_input_is_told_where_it_does_not_matter(error: BaseException | None) -> None:
     kept = Kept()
     kept.results.keep(place("one"), error, Evidence(given=("x of shape (3,)", "float32")))
@@ -134,18 +134,18 @@ def test_only_the_first_that_is_wrong_stops_an_assignment() -> None:
     for name, error in (
         ("a", None),
         ("b", pytest.skip.Exception("no")),
-        ("c", CheckFailed("x")),
-        ("d", CheckFailed("y")),
+        ("c", Fault.wrong("x")),
+        ("d", Fault.wrong("y")),
     ):
         kept.keep(error, name)
     assert kept.results.stopped == {"a": "c"}
 
 
 def test_a_fault_that_is_the_machines_is_told_so_and_its_tools_are_not_believed() -> None:
-    kept = Kept(CaseRefused("the staff's own file fails here too"))
-    assert kept.keep(ContenderFault("build_failed", "ld")) == ("infra_error", "the staff's own file fails here too")
+    kept = Kept(Fault.of_machine("the staff's own file fails here too"))
+    assert kept.keep(Fault("build_failed", "ld")) == ("infra_error", "the staff's own file fails here too")
     assert kept.compilation.kernels == {}
-    assert kept.keep(CheckFailed("wrong"), "two") == ("failed", "wrong"), "an answer was there to look at"
+    assert kept.keep(Fault.wrong("wrong"), "two") == ("failed", "wrong"), "an answer was there to look at"
     assert kept.keep(None, "three") == ("passed", "")
     kept.results.look_back()
     assert [one.outcome for one in kept.results.cases.values()] == ["infra_error", "infra_error", "passed"]
@@ -154,6 +154,6 @@ def test_a_fault_that_is_the_machines_is_told_so_and_its_tools_are_not_believed(
 def test_a_case_that_passed_before_its_part_needed_a_gpu_earns_nothing() -> None:
     kept = Kept()
     kept.keep(None, "passed before")
-    kept.keep(ContenderFault("skipped", "needs a GPU: softmax.py, line 2", raised_by="submission"), "asks")
+    kept.keep(Fault("skipped", "needs a GPU: softmax.py, line 2", whose="submission"), "asks")
     kept.results.look_back()
     assert {one.outcome for one in kept.results.cases.values()} == {"skipped"}

@@ -17,13 +17,13 @@ from grader import protocol
 from grader.contender import tools
 from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
-from grader.contender.contender import CallLimits, Contender, WorkerUnavailable
+from grader.contender.contender import CallLimits, Contender
+from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool
-from grader.contender.replies import ContenderFault
 from grader.contender.worker import TOOL_LOG
 from grader.judge import sanitizing
 from grader.judge.cases import ReportPlace
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.judge.standing import Hangs, Standing
 from grader.problem import Call
 from grader.protocol import Reply, Returned
@@ -102,7 +102,7 @@ def test_the_tool_is_heard_where_its_worker_has_ended_badly(pool: WorkerPool, tm
     worker = started(pool, fake(tmp_path), tmp_path / "submission")
     with (
         Arena({"x": torch.ones(3)}, {"y": (3,)}, torch.float32, torch.device("cpu")) as arena,
-        pytest.raises(ContenderFault),
+        pytest.raises(Fault),
     ):
         worker.do(arena.request([(["x"], None)], (), 60.0, apart=True), LIMITS, arena.files)
     worker.kill()
@@ -146,7 +146,7 @@ def test_a_log_that_is_something_else_is_not_followed(pool: WorkerPool, tmp_path
 class StubWorker:
     """Answers, or not, and leaves a log."""
 
-    def __init__(self, log: str, fault: ContenderFault | None, answer: torch.Tensor | None) -> None:
+    def __init__(self, log: str, fault: Fault | None, answer: torch.Tensor | None) -> None:
         self.tool_log, self.fault, self.answer = log, fault, answer
         self.killed = False
         self.log = SimpleNamespace(mark=lambda _name: None)
@@ -186,18 +186,18 @@ def run(
     fault: Exception | None = None,
     language: str = "cuda",
     answer: torch.Tensor | None = torch.ones(3),  # noqa: B008
-    load_fault: ContenderFault | None = None,
-    of_file: ContenderFault | None = None,
+    load_fault: Fault | None = None,
+    of_file: Fault | None = None,
     hangs: Hangs | None = None,
 ) -> list[dict[str, torch.Tensor]]:
     """The answers that were compared."""
     monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/bin/compute-sanitizer")
-    worker = StubWorker(log, fault if isinstance(fault, ContenderFault) else None, answer)
+    worker = StubWorker(log, fault if isinstance(fault, Fault) else None, answer)
     compared: list[dict[str, torch.Tensor]] = []
 
     def watched_worker(_assignment: Any, command: list[str]) -> StubWorker:
         assert command[command.index("/bin/compute-sanitizer") + 1 :][:2] == ["--tool", "memcheck"]
-        if isinstance(fault, WorkerUnavailable):
+        if isinstance(fault, Fault) and fault.of_start:
             raise fault
         return worker
 
@@ -237,30 +237,30 @@ def test_nothing_found_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_doing_nothing_is_no_way_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CheckFailed, match="returned None"):
+    with pytest.raises(Fault, match="returned None"):
         run(monkeypatch, CLEAN, answer=None)
 
 
 @pytest.mark.parametrize("log", ["", "========= COMPUTE-SANITIZER\n"])
 def test_a_log_without_its_end_is_no_verdict(monkeypatch: pytest.MonkeyPatch, log: str) -> None:
-    with pytest.raises(ContenderFault, match="it wrote no summary") as skipped:
+    with pytest.raises(Fault, match="it wrote no summary") as skipped:
         run(monkeypatch, log)
     assert skipped.value.outcome == "skipped"
 
 
 def test_what_cannot_be_loaded_there_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ContenderFault) as skipped:
-        run(monkeypatch, CLEAN, load_fault=ContenderFault("timed_out", "the import took longer than 20 s"))
+    with pytest.raises(Fault) as skipped:
+        run(monkeypatch, CLEAN, load_fault=Fault("timed_out", "the import took longer than 20 s"))
     assert skipped.value.outcome == "skipped"
 
 
 def test_a_file_that_cannot_be_loaded_is_told_so_and_no_tool_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = ContenderFault("build_failed", "gelu.cu(9): error")
-    with pytest.raises(ContenderFault) as told:
+    refused = Fault("build_failed", "gelu.cu(9): error")
+    with pytest.raises(Fault) as told:
         run(monkeypatch, CLEAN, load_fault=refused, of_file=refused)
     assert told.value is refused
-    with pytest.raises(ContenderFault, match="gave no verdict") as skipped:  # it was loaded: the call is what failed
-        run(monkeypatch, CLEAN, ContenderFault("crashed", "an illegal memory access"), of_file=refused)
+    with pytest.raises(Fault, match="gave no verdict") as skipped:  # it was loaded: the call is what failed
+        run(monkeypatch, CLEAN, Fault("crashed", "an illegal memory access"), of_file=refused)
     assert skipped.value.outcome == "skipped"
 
 
@@ -281,37 +281,35 @@ def test_whose_fault_it_is_that_a_file_is_not_loaded_under_a_tool(
     assignment: Any = SimpleNamespace(name="gelu")
     standing = Standing(nobody)
     if unloadable is not None:
-        standing.note_unloadable(assignment, ContenderFault("failed", unloadable))
+        standing.note_unloadable(assignment, Fault("failed", unloadable))
     if loadable:
         standing.note_loaded(assignment)
-    told = standing.fault_of_file(assignment, ContenderFault(outcome, "now"))
+    told = standing.fault_of_file(assignment, Fault(outcome, "now"))
     assert (told.message if told is not None else None) == expected
 
 
 def test_what_is_found_fails_with_file_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        CheckFailed, match=r"^memcheck: gelu\.cu:12, in gelu_kernel: a write of 4 bytes beyond every tensor"
-    ):
+    with pytest.raises(Fault, match=r"^memcheck: gelu\.cu:12, in gelu_kernel: a write of 4 bytes beyond every tensor"):
         run(monkeypatch, NEW)
-    with pytest.raises(CheckFailed) as failed:
+    with pytest.raises(Fault) as failed:
         run(monkeypatch, UNWRITTEN)
     assert len(failed.value.details) == 1
 
 
 def test_a_finding_explains_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CheckFailed, match=r"gelu\.cu:12"):
-        run(monkeypatch, NEW, ContenderFault("crashed", "an illegal memory access"))
+    with pytest.raises(Fault, match=r"gelu\.cu:12"):
+        run(monkeypatch, NEW, Fault("crashed", "an illegal memory access"))
 
 
 @pytest.mark.parametrize(
     "fault",
     [
-        ContenderFault("timed_out", "no answer within 150 s"),
-        WorkerUnavailable("a worker did not start: Device not supported"),
+        Fault("timed_out", "no answer within 150 s"),
+        Fault.no_worker("a worker did not start: Device not supported"),
     ],
 )
 def test_a_tool_that_cannot_be_used_costs_nobody_anything(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
-    with pytest.raises(ContenderFault) as skipped:
+    with pytest.raises(Fault) as skipped:
         run(monkeypatch, "", fault)
     assert skipped.value.outcome == "skipped"
     assert str(fault.args[0] if fault.args else fault) in skipped.value.message or "no answer" in skipped.value.message
@@ -320,16 +318,16 @@ def test_a_tool_that_cannot_be_used_costs_nobody_anything(monkeypatch: pytest.Mo
 def test_a_case_of_a_part_that_was_given_up_is_no_fault_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     hangs = Hangs()
     for name in ("one", "two"):
-        hangs.note(place(name), ContenderFault("timed_out", "no answer within 20 s: stopped"))
-    with pytest.raises(ContenderFault) as ended:
+        hangs.note(place(name), Fault("timed_out", "no answer within 20 s: stopped"))
+    with pytest.raises(Fault) as ended:
         run(monkeypatch, "", hangs=hangs)
     assert (ended.value.outcome, ended.value.message.partition(":")[0]) == ("timed_out", "not run")
-    with pytest.raises(CheckFailed):
+    with pytest.raises(Fault):
         run(monkeypatch, NEW, hangs=hangs)
 
 
 def test_many_places_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CheckFailed) as failed:
+    with pytest.raises(Fault) as failed:
         run(monkeypatch, "".join(NEW.replace("gelu.cu:12", f"gelu.cu:{line}") for line in range(10, 30)))
     assert failed.value.details[-1] == "... and in 14 more places"
 
@@ -337,7 +335,7 @@ def test_many_places_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tensor_cores_operands_in_triton_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = NEW.replace("__global__", "__shared__")
     assert run(monkeypatch, shared.replace("gelu.cu", "softmax.py"), language="triton")
-    with pytest.raises(CheckFailed):
+    with pytest.raises(Fault):
         run(monkeypatch, shared)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.cases import BoundCheck, ReportPlace
-from grader.judge.evidence import CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.judge.lanes import Lanes, Work
 from grader.judge.schedule import Schedule, Works
 from grader.judge.standing import Hangs
@@ -142,8 +142,8 @@ def test_one_lane_runs_each_assignments_cases_in_order_and_then_its_checks() -> 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_everything_ends_once_whatever_becomes_of_it(lanes: int) -> None:
     stage = Stage(*(case("softmax", f"s{i}", needs_memory=i in (4, 8)) for i in range(15)), lanes=lanes)
-    stage.refused = {"s2": ContenderFault("skipped", "not here"), "s8": ContenderFault("skipped", "too large")}
-    stage.wrong = {"s3": CheckFailed("it is wrong"), "s4": ContenderFault("crashed", "it crashed")}
+    stage.refused = {"s2": Fault("skipped", "not here"), "s8": Fault("skipped", "too large")}
+    stage.wrong = {"s3": Fault.wrong("it is wrong"), "s4": Fault("crashed", "it crashed")}
     run(stage)
     told = {"s2": "not here", "s3": "it is wrong", "s4": "it crashed", "s8": "too large"}
     assert stage.kept == {f"s{i}": told.get(f"s{i}", "passed") for i in range(15)}
@@ -156,7 +156,7 @@ def test_everything_ends_once_whatever_becomes_of_it(lanes: int) -> None:
 
 def test_a_kernel_that_does_not_compile_fails_a_case_that_passed() -> None:
     def check(_case: Any) -> None:
-        raise ContenderFault("failed", "does not compile for sm_90")
+        raise Fault("failed", "does not compile for sm_90")
 
     stage = Stage(case("gelu", "g0"))
     stage.compilation.check = check
@@ -165,15 +165,15 @@ def test_a_kernel_that_does_not_compile_fails_a_case_that_passed() -> None:
 
 def test_a_part_that_needs_a_gpu_is_excused_whatever_became_of_a_case() -> None:
     stage = Stage(case("gelu", "g0"))
-    stage.judge.excused = {("gelu", "forward"): ContenderFault("skipped", "needs a GPU")}
-    stage.wrong = {"g0": CheckFailed("it is wrong")}
+    stage.judge.excused = {("gelu", "forward"): Fault("skipped", "needs a GPU")}
+    stage.wrong = {"g0": Fault.wrong("it is wrong")}
     assert run(stage).kept == {"g0": "needs a GPU"}
 
 
 def test_an_interrupted_schedule_keeps_what_has_ended_but_no_crash() -> None:
     """Whoever ended the grading may have ended workers too."""
     stage = Stage(*(case("softmax", f"s{i}") for i in range(30)), lanes=3)
-    stage.wrong = {f"s{i}": ContenderFault("crashed", "SIGTERM") for i in range(30) if i % 3}
+    stage.wrong = {f"s{i}": Fault("crashed", "SIGTERM") for i in range(30) if i % 3}
     keep, all_ran = stage.keep, threading.Event()
 
     def keep_and_be_interrupted(place: ReportPlace, error: Any, evidence: Evidence, is_check: bool = False) -> None:

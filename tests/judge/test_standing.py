@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 from grader.assignment import load_course
+from grader.contender.fault import Fault
 from grader.contender.last_words import SLOW_IN_PYTHON
-from grader.contender.replies import ContenderFault
 from grader.job import Request, Staged
 from grader.judge.cases import ReportPlace
-from grader.judge.evidence import CheckFailed
 from grader.judge.standing import Hangs, Standing
 from grader.report.model import SubmissionInfo
 from tests.conftest import ROOT
 
 
-def late(time_s: int = 10, details: tuple[str, ...] = ()) -> ContenderFault:
-    return ContenderFault("timed_out", f"no answer within {time_s} s: stopped", details=details)
+def late(time_s: int = 10, details: tuple[str, ...] = ()) -> Fault:
+    return Fault("timed_out", f"no answer within {time_s} s: stopped", details=details)
 
 
 def place(assignment: str, part: str, name: str = "") -> ReportPlace:
@@ -37,15 +36,15 @@ SAME = late()
     ("errors", "given_up"),
     [
         ([late(), late()], True),
-        ([late(), None, CheckFailed("wrong"), late()], True),
+        ([late(), None, Fault.wrong("wrong"), late()], True),
         ([late()], False),
         ([SAME, SAME], False),
         ([late(10), late(60)], False),
         ([late(10), late(60), late(10)], True),
         ([late(details=(SLOW_IN_PYTHON,)), late(details=(SLOW_IN_PYTHON, "the input: n 3")), late()], False),
-        ([ContenderFault("crashed", "no answer within 10 s: stopped")] * 2, False),
-        ([ContenderFault("timed_out", "what your code did has taken 600 s in all") for _ in range(2)], False),
-        ([ContenderFault("timed_out", "the examples were not answered within 300 s") for _ in range(2)], False),
+        ([Fault("crashed", "no answer within 10 s: stopped")] * 2, False),
+        ([Fault("timed_out", "what your code did has taken 600 s in all") for _ in range(2)], False),
+        ([Fault("timed_out", "the examples were not answered within 300 s") for _ in range(2)], False),
     ],
     ids=str,
 )
@@ -61,7 +60,7 @@ def test_a_part_is_given_up_when_two_cases_of_it_hung_alike(errors: list[Excepti
         hangs.check(place("softmax", "forward"))
         return
     names = [f"case-{number}" for number, error in enumerate(errors) if str(error) == str(late())]
-    with pytest.raises(ContenderFault) as fault:
+    with pytest.raises(Fault) as fault:
         hangs.check(place("softmax", "forward"))
     told = f"not run: {' and '.join(names)} of this part gave no answer within 10 s; mend these first"
     assert (fault.value.outcome, fault.value.message) == ("timed_out", told)
@@ -89,7 +88,7 @@ def test_what_takes_minutes_is_ended_with_its_part() -> None:
         assert own.sentence is not None
         assert str(own.sentence.result()).startswith("not run: one and two of this part")
     assert (done.sentence, others.sentence) == (None, None)
-    with pytest.raises(ContenderFault, match="not run"), hangs.ending(place("a", "p"), given[1]):
+    with pytest.raises(Fault, match="not run"), hangs.ending(place("a", "p"), given[1]):
         pytest.fail("it must not begin")
 
 

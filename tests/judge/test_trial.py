@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from grader.contender.arena import Stray
+from grader.contender.fault import Fault
 from grader.judge import properties, trial
 from grader.judge.asking import check_memory
-from grader.judge.evidence import CheckFailed, Evidence, WroteOutside
+from grader.judge.evidence import Evidence
 from grader.judge.trial import Trials
 from tests.repository.test_budget_claims import CASES, comparison
 from tests.verdict.test_causes import TELLING
@@ -31,12 +32,12 @@ class Refusing:
     """A comparison that finds every output wrong."""
 
     def compare(self, *_: Any, **__: Any) -> None:
-        raise CheckFailed("y is wrong", ("why",), TELLING)
+        raise Fault.wrong("y is wrong", ("why",), TELLING)
 
 
-def failure(monkeypatch: pytest.MonkeyPatch, case: Any, answers: Answers, compared: Any) -> CheckFailed:
+def failure(monkeypatch: pytest.MonkeyPatch, case: Any, answers: Answers, compared: Any) -> Fault:
     monkeypatch.setattr(trial, "answers", answers)
-    with pytest.raises(CheckFailed) as failed:
+    with pytest.raises(Fault) as failed:
         Trials(RUN, NOBODY, compared).grade(case, NOBODY, 0, Evidence())
     return failed.value
 
@@ -53,7 +54,7 @@ def test_what_was_written_beside_an_output_is_on_its_map(
 
     failed = failure(monkeypatch, CASE, wrote_outside, comparison(CASE.problem.baseline))
     assert failed.message.startswith(f"wrote 24 elements past the end of {neighbour}")
-    assert not isinstance(failed, WroteOutside), "the outputs are not kept"
+    assert failed.outside is None, "the outputs are not kept"
     assert (failed.map is not None) == has_map
     if failed.map is not None:
         assert failed.map.after.rstrip() == "ooo", "24 elements in cells of 8"
@@ -95,6 +96,6 @@ def test_a_property_keeps_the_map_of_the_wrong_answer(monkeypatch: pytest.Monkey
     tried = properties.Trial(own, CASE)
     monkeypatch.setattr(properties, "answer", lambda *_: CASE.problem.baseline(tried.inputs))
     tried.ask(tried.inputs)
-    with pytest.raises(CheckFailed) as failed:
+    with pytest.raises(Fault) as failed:
         tried.conclude() if law == "conclude" else tried.hold(1.0, "every row sums to 1")
     assert failed.value.map == TELLING

@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from grader.assignment import load_course
+from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase, bind_cases
 from grader.judge.comparison import Comparison
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.problem import Call
 
 pytestmark = pytest.mark.grading
@@ -84,7 +85,7 @@ def test_a_single_wrong_element_fails_every_case(name: str) -> None:
         flat[-1] += 0.5 * size
         return answers
 
-    with pytest.raises(CheckFailed) as failed:
+    with pytest.raises(Fault) as failed:
         judge(name, kernel)
     assert "1 of " in failed.value.message or "it is wrong" in failed.value.message
 
@@ -104,7 +105,7 @@ def times_pytorchs_error(case: BoundCase, factor: float) -> Kernel:
 def test_half_precision_kernels_may_err_four_times_as_much_as_pytorch_but_not_twenty(name: str) -> None:
     """Right kernels of real students, with a logsumexp kept in bfloat16, erred up to 3.7 times as much."""
     judge(name, times_pytorchs_error(CASES[name], 4))
-    with pytest.raises(CheckFailed):
+    with pytest.raises(Fault):
         judge(name, times_pytorchs_error(CASES[name], 20))
 
 
@@ -151,7 +152,7 @@ def test_an_overflow_of_the_exponential_fails_among_the_extremes() -> None:
     def naive_tanh(u: torch.Tensor) -> torch.Tensor:
         return (torch.exp(2 * u) - 1) / (torch.exp(2 * u) + 1)  # inf/inf for large u
 
-    with pytest.raises(CheckFailed) as failed:
+    with pytest.raises(Fault) as failed:
         judge("cuda_gelu-gelu-extremes", elementwise(lambda x: gelu(x, tanh=naive_tanh)))
     assert "NaN where the right answer is finite" in failed.value.details[0]
 
@@ -192,7 +193,7 @@ def softmax_with_padding(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_softmax_that_counts_padding_fails_and_says_so() -> None:
-    with pytest.raises(CheckFailed) as failed:
+    with pytest.raises(Fault) as failed:
         judge("softmax-softmax-3x1000", elementwise(softmax_with_padding))
     assert "what comes out with 24 zeros after each row of 1000" in failed.value.details[0]
 
@@ -244,7 +245,7 @@ def test_what_the_forward_returns_counts_where_gradients_are_asked_for(dq: float
         return got | {"dq": dq * got["dq"], "o": torch.zeros_like(got["o"])}
 
     first, number, other = says
-    with pytest.raises(CheckFailed) as failed:
+    with pytest.raises(Fault) as failed:
         judge("flash_attention-backward-n-100", kernel)
     lines = [failed.value.message, *failed.value.details]
     assert re.search(first, lines[0]), lines
@@ -293,7 +294,7 @@ def test_rounding_in_gradients_that_are_exactly_zero_is_forgiven() -> None:
         return gradients | {"dq": torch.full_like(gradients["dq"], size), "dk": torch.full_like(gradients["dk"], -size)}
 
     judge("flash_attention-backward-n-1", lambda call: rounded(call, 5e-7))
-    with pytest.raises(CheckFailed, match=r"^dq"):
+    with pytest.raises(Fault, match=r"^dq"):
         judge("flash_attention-backward-n-1", lambda call: rounded(call, 1e-3))
 
 
@@ -394,7 +395,7 @@ def test_a_right_kernel_passes(what: str, name: str, seed: int) -> None:
 
 @pytest.mark.parametrize(("what", "name", "seed"), each_of(WRONG))
 def test_a_wrong_kernel_fails(what: str, name: str, seed: int) -> None:
-    with pytest.raises(CheckFailed, match=f"^{WRONG[what].says}"):
+    with pytest.raises(Fault, match=f"^{WRONG[what].says}"):
         judge(name, WRONG[what].kernel, seed, WRONG[what].reference)
 
 
@@ -408,7 +409,7 @@ def noisy(size: float) -> Kernel:
 def test_a_reference_less_exact_than_pytorch_widens_the_budget() -> None:
     """A submission may be k times as inexact as the staff's own kernel."""
     name = "cuda_gelu-gelu-n-1024"
-    with pytest.raises(CheckFailed):
+    with pytest.raises(Fault):
         judge(name, noisy(5e-5))
     evidence = judge(name, noisy(5e-5), reference=noisy(2e-5))
     assert evidence.errors[0].reference_worst == pytest.approx(2e-5, rel=0.1)
@@ -416,9 +417,9 @@ def test_a_reference_less_exact_than_pytorch_widens_the_budget() -> None:
 
 
 def test_a_wrong_reference_is_the_courses_fault_and_passes_nobody() -> None:
-    with pytest.raises(CaseRefused, match="reference kernel is wrong"):
+    with pytest.raises(Fault, match="reference kernel is wrong"):
         judge("cuda_gelu-gelu-n-1024", noisy(5e-5), reference=noisy(1e-2))
-    with pytest.raises(CheckFailed):
+    with pytest.raises(Fault):
         judge("cuda_gelu-gelu-n-1024", noisy(1e-2), reference=noisy(1e-2))
 
 
@@ -429,7 +430,7 @@ def test_the_reference_is_not_asked_where_it_could_change_nothing() -> None:
         raise AssertionError("asked")
 
     assert judge("cuda_gelu-gelu-n-1024", elementwise(gelu), reference=never).errors[0].reference_worst is None
-    with pytest.raises(CheckFailed):
+    with pytest.raises(Fault):
         judge("cuda_gelu-gelu-n-1024", noisy(1e-2), reference=never)
 
 
@@ -449,5 +450,5 @@ def test_a_case_that_hides_that_it_is_degenerate_or_boasts_of_it_is_refused(
     spec = case.case.model_copy(update={"degenerate": degenerate})
     other = BoundCase(case.assignment, case.problem, case.part, spec, case.params)
     call = other.inputs(1, 0, CPU)
-    with pytest.raises(CaseRefused, match=fault):
+    with pytest.raises(Fault, match=fault):
         comparison(case.problem.baseline).compare(other, call, case.problem.baseline(call), Evidence())

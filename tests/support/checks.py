@@ -15,7 +15,7 @@ MODULES = (
     "grader.judge.ownership",
     "grader.judge.properties",
 )
-ENDS = ("CheckFailed", "CaseRefused", "ContenderFault", "WroteOutside")
+ENDS = ("Fault",)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 import grader
-from grader.contender import cuda_cpu
-from grader.contender.contender import WorkerUnavailable
+from grader.contender import cuda_cpu, fault
 from grader.contender.cuda_cpu import provide_runtime
 from grader.contender.pool import stage_runtime
 from grader.protocol import Build, Ref
@@ -1831,7 +1830,7 @@ def test_a_stand_in_that_does_not_build_is_no_students_fault(
     staged = stage_runtime(tmp_path / "runtime")
     if broken == "source":
         (staged / "grader/worker/cuda_cpu/runtime.cpp").write_text("here is no C++")
-    with pytest.raises(WorkerUnavailable, match="stand-in"):
+    with pytest.raises(fault.Fault, match="stand-in"):
         provide_runtime(staged, str(tmp_path / "no-compiler") if broken == "compiler" else COMPILER)
     assert not list(staged.rglob("*.o"))
     assert not list(tmp_path.rglob("cuda-cpu-*"))

@@ -14,7 +14,7 @@ from triton.runtime import cache  # noqa: E402
 
 from grader.contender.contender import CallLimits  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
-from grader.contender.replies import ContenderFault  # noqa: E402
+from grader.contender.replies import Fault  # noqa: E402
 from grader.worker import triton_key  # noqa: E402
 
 
@@ -51,7 +51,7 @@ def test_workers_use_the_short_names(tmp_path: Path) -> None:
     pool, limits = WorkerPool("cpu", tmp_path / "scratch"), CallLimits(time_s=60, memory_gib=8)
     with closing(pool), pool.start("cpu") as contender:
         contender.ready()
-        with pytest.raises(ContenderFault, match="gelu"):  # that it is no function is all there is to say
+        with pytest.raises(Fault, match="gelu"):  # that it is no function is all there is to say
             contender.load(file, "gelu", None, limits)
 
 

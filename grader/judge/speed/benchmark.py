@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from grader.contender.contender import CallLimits, Contender
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.job import CaseNote
 from grader.judge.asking import check_returned
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
@@ -29,7 +29,7 @@ from grader.judge.baselines import NULL, YARDSTICKS
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.comparison import Comparison
 from grader.judge.crew import Crew
-from grader.judge.evidence import CaseRefused, CheckFailed, Evidence
+from grader.judge.evidence import Evidence
 from grader.judge.gpu import wait_for_quiet
 from grader.judge.hoarding import HOARD_GIB, WORKER_GIB, freed_since
 from grader.judge.ownership import check_operators
@@ -99,9 +99,8 @@ class Benchmarks:
             worker_of: a loaded worker for each run; that of the submission by default.
 
         Raises:
-            CheckFailed: the submission's answers are wrong under timing.
-            ContenderFault: the submission gave no answer, or let PyTorch do the work.
-            CaseRefused: a baseline failed, or another program uses the GPU.
+            Fault: the submission's answers are wrong under timing, it gave no answer, or let PyTorch do the work; or a baseline
+                failed, or another program uses the GPU.
         """
         worker_of = worker_of or (lambda: self.crew.worker(case.assignment))
         worker = worker_of()
@@ -213,8 +212,12 @@ class BenchmarkRun:
         """
         try:
             yield
-        except CaseRefused as refused:
-            if name in (NULL, self._case.speed.roofline, *self._case.opponents):
+        except Fault as refused:
+            if (
+                refused.whose != "machine"
+                or refused.of_start
+                or name in (NULL, self._case.speed.roofline, *self._case.opponents)
+            ):
                 raise
             self.left_out.append(f"left out: {refused}")
 
@@ -235,7 +238,7 @@ class BenchmarkRun:
                     if entrant.name not in YARDSTICKS:
                         self._batch(sets, entrant, 1, collect=True)
                         if not self._check.accepts(sets.calls[0], sets.output(0)):
-                            raise CaseRefused(f"the baseline {entrant.name} gives wrong answers in {case.id}")
+                            raise Fault.of_machine(f"the baseline {entrant.name} gives wrong answers in {case.id}")
                     call_s[entrant.name] = self._settled_s(sets, entrant)
                     self._shared.crew.baselines.note_compiled(entrant.name, case)
             self.others = [entrant for entrant in self.others if entrant.name in call_s]
@@ -339,7 +342,7 @@ class BenchmarkRun:
             if (freed_gib := freed_since(self._run, before_gib, allowed_gib, RELEASED_S)) >= allowed_gib:
                 held = f"still held {freed_gib:.0f} GiB of GPU memory after its calls"
                 words = f"there was room for {calls} calls in a batch, and {self._wanted} are wanted"
-                raise ContenderFault("out_of_memory", f"{held}: {words}")
+                raise Fault("out_of_memory", f"{held}: {words}")
         ring = [*(one for one in self.others if one.name not in YARDSTICKS), self.null]
         for entrant in ring:
             self._run_batch(entrant)  # the GPU has rested
@@ -430,7 +433,7 @@ class BenchmarkRun:
             if ours and self.collects is None:
                 self.collects = batch.collected
             if ours and self.collects != batch.collected:
-                raise CheckFailed("returned results in some batches, and wrote them to the given outputs in others")
+                raise Fault.wrong("returned results in some batches, and wrote them to the given outputs in others")
             if ours and check:
                 self._check_outputs(sets, batch)
             if watched:
@@ -453,22 +456,24 @@ class BenchmarkRun:
             if not self._check.accepts(call, got):
                 try:
                     self._shared.comparison.compare(case, call, got, self._evidence)
-                except CheckFailed as failed:
+                except Fault as failed:
+                    if failed.whose != "answer":
+                        raise
                     place = f"in call {index + 1} of {batch.calls} in a timed batch, each on new data: "
-                    raise CheckFailed(place + failed.message, (*failed.details, UNDER_TIMING)) from None
+                    raise Fault.wrong(place + failed.message, (*failed.details, UNDER_TIMING)) from None
 
     @contextmanager
     def _faults_of(self, entrant: Entrant) -> Iterator[None]:
         """Let a fault of the submission pass; turn a fault of a baseline into the grader's."""
         try:
             yield
-        except ContenderFault as fault:
-            if entrant is self.submission:
+        except Fault as fault:
+            if entrant is self.submission or fault.whose == "machine":
                 raise
             words = f"the baseline {entrant.name} failed in {self._case.id}: {fault.outcome}, {fault.message}"
             if fault.outcome == "out_of_memory" and self._run.device_name == "cuda":
                 raise MemoryError(words) from None  # the submission may hold the memory
-            raise CaseRefused(words) from None
+            raise Fault.of_machine(words) from None
 
 
 def shortest_s(call_s: Callable[[int], float], limit_s: float) -> float:

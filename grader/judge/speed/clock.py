@@ -16,9 +16,8 @@ import torch
 
 from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory
 from grader.contender.contender import CallLimits, Contender
-from grader.contender.replies import ContenderFault
+from grader.contender.fault import Fault
 from grader.judge.asking import UPSTREAM, check_memory
-from grader.judge.evidence import CheckFailed
 from grader.judge.gpu import Gauge
 from grader.problem import Call
 from grader.protocol import Prepare, RanOperator, Release, Returned, Tidy, Time
@@ -153,7 +152,7 @@ class InputSets:
                 try:
                     contender.do(Release(), HOUSEKEEPING)
                     contender.freeze()
-                except ContenderFault:
+                except Fault:
                     contender.kill()
         del self._flush
         self._takes.clear()
@@ -161,7 +160,7 @@ class InputSets:
         self._memory.close()
 
     def invite(self, contender: Contender, collects: bool) -> None:
-        """Have a worker map the arena, and freeze it. Raises ContenderFault.
+        """Have a worker map the arena, and freeze it. Raises Fault.
 
         Args:
             collects: whether its results may be collected.
@@ -207,7 +206,7 @@ class InputSets:
         check: bool = False,
         watched: bool = False,
     ) -> Batch:
-        """Run and time one batch on the first `calls` sets, and freeze the worker. Raises ContenderFault.
+        """Run and time one batch on the first `calls` sets, and freeze the worker. Raises Fault.
 
         Args:
             judged: whether the judge's clock counts: the judge takes the results before END.
@@ -293,7 +292,7 @@ class InputSets:
         """The outputs of a call of the last batch, by name, in memory of the judge. Valid until the next batch.
 
         Raises:
-            CheckFailed: their place in the arena was written to after the batch.
+            Fault: their place in the arena was written to after the batch.
         """
         number = self._order[index]
         if not self._taken:
@@ -301,14 +300,14 @@ class InputSets:
         first = number * len(self._shapes)
         outputs = dict(zip(self._shapes, self._mine[first : first + len(self._shapes)], strict=True))
         if not all(self._place.still_holds(_of(name, number), mine) for name, mine in outputs.items()):
-            raise CheckFailed(
+            raise Fault.wrong(
                 "outputs were still written when your function had returned and its stream was done: "
                 "consistent with work on a stream or in a thread that nothing waits for"
             )
         return outputs
 
     def check_memory(self) -> None:
-        """Raise CheckFailed if the last batch, run with `check`, wrote to inputs or guard bands.
+        """Raise Fault if the last batch, run with `check`, wrote to inputs or guard bands.
 
         If results are collected, inputs are wiped before that; their changes are seen only in a watched batch.
         """

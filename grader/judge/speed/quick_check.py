@@ -10,9 +10,9 @@ from contextlib import suppress
 import torch
 
 from grader.assignment import Device
+from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Outputs, Scale, budgets_of, within
-from grader.judge.evidence import CaseRefused
 from grader.problem import Call
 from grader.verdict.tolerance import Errors
 
@@ -53,7 +53,7 @@ class QuickCheck:
 def load_early(case: BoundCase, device: torch.device) -> None:
     """Make one call of the stand-in: the first takes a second, in which PyTorch loads kernels."""
     if getattr(case.problem, "stand_in", None) is not None:
-        with suppress(torch.OutOfMemoryError, CaseRefused):  # a later call raises this again
+        with suppress(torch.OutOfMemoryError, Fault):  # a later call raises this again
             _stand_in(case)(case.inputs(secrets.randbits(53), 0, device))
             torch.cuda.empty_cache()
 
@@ -71,14 +71,14 @@ def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            raise CaseRefused(f"{where}: {type(error).__name__}: {error}") from error
+            raise Fault.of_machine(f"{where}: {type(error).__name__}: {error}") from error
         owed = case.problem.outputs(call)
         if not isinstance(outputs, dict) or outputs.keys() != owed.keys():
-            raise CaseRefused(f"{where} must return a dict of {', '.join(owed)}")
+            raise Fault.of_machine(f"{where} must return a dict of {', '.join(owed)}")
         for name, shape in owed.items():
             one, words = outputs[name], f"must be a tensor of floating-point numbers and of shape {tuple(shape)}"
             if not (isinstance(one, torch.Tensor) and one.shape == tuple(shape) and one.is_floating_point()):
-                raise CaseRefused(f"{where}: {name} {words}")
+                raise Fault.of_machine(f"{where}: {name} {words}")
         return outputs
 
     return checked
