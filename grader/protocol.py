@@ -20,7 +20,7 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -786,13 +786,15 @@ _CPP = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _HEADER = re.compile(r'<[^\n>]*+>|"[^\n"]*+"')
+_DEFINE = re.compile(r"^[ \t]*+\#[ \t]*+define[ \t]++(\w++)[ \t]*+([^\n]*)", re.MULTILINE)
+_OF_OTHERS = re.compile(r"_|CUDA|TORCH|NDEBUG")  # macros that a compiler or a header defines begin so
 # A header that is included, in text of `code_of`.
 INCLUDE = re.compile(r'\#\s*+(?:include(?:_next)?|import)\s*+[<"]([^\n>"]{1,250}+)[>"]')
 OF_PYTORCH = ("torch/", "ATen/", "c10/", "pybind11/")  # how the names of its headers begin
 
 
 def code_of(text: str, strings: bool = False) -> str:
-    """C++ as a compiler reads it: without comments, strings and what `#if 0` leaves out.
+    """C++ as a compiler reads it: without comments, strings and what `#if 0`, or a macro that nobody defines, leaves out.
 
     Whatever is asked about what a C++ file includes, declares, binds or calls is asked of this text. Lines keep their
     numbers, included headers their names; a name that a backslash divides is whole.
@@ -803,6 +805,7 @@ def code_of(text: str, strings: bool = False) -> str:
     code, line = list[str](), list[str]()  # the lines; the pieces of the current one
     joint = "\\\n" if strings else "\n"
     words: list[str] | None = []  # of the current line; None if it is no directive
+    macros: dict[str, str] | None = dict(_DEFINE.findall(text))
     ifs = list[tuple[bool, bool]]()  # those that are open: is this branch dead, are all that follow?
     at = dead = 0
     while at <= len(text):
@@ -811,8 +814,10 @@ def code_of(text: str, strings: bool = False) -> str:
         token = header or _CPP.match(text, at)
         kind, piece = "header" if header else token.lastgroup if token else "line", token[0] if token else ""
         at = token.end() if token else len(text) + 1
+        if kind == "header" and piece.startswith('"') and not dead:
+            macros = None  # a file of the student's may define others
         if kind == "line":
-            was_dead, dead = dead, dead + _branch(words or [], ifs)
+            was_dead, dead = dead, dead + _branch(words or [], ifs, macros)
             whole = "".join(line)
             code.append(("\n" * whole.count("\n") if was_dead and dead else whole) + piece)
             line, words = [], []
@@ -827,12 +832,16 @@ def code_of(text: str, strings: bool = False) -> str:
             piece = plain + joint * piece.count("\n")
         line.append(piece)
         if kind not in ("space", "comment") and words is not None:
-            words = [*words, plain][:4] if words or kind == "hash" else None
+            words = [*words, plain][:9] if words or kind == "hash" else None
     return "".join(code)
 
 
-def _branch(words: list[str], ifs: list[tuple[bool, bool]]) -> int:
-    """Follow a line, as ["#", "if", "0"], in the open `ifs`. Returns by how many the dead branches around it grow."""
+def _branch(words: list[str], ifs: list[tuple[bool, bool]], macros: Mapping[str, str] | None) -> int:
+    """Follow a line, as ["#", "if", "0"], in the open `ifs`. Returns by how many the dead branches around it grow.
+
+    Args:
+        macros: what the file defines, by name; None if other files may define more.
+    """
     name, condition = "".join(words[1:2]), words[2:]
     opens = name in ("if", "ifdef", "ifndef")
     goes_on = bool(ifs) and name in ("elif", "elifdef", "elifndef", "else", "endif")
@@ -841,7 +850,12 @@ def _branch(words: list[str], ifs: list[tuple[bool, bool]]) -> int:
     was_dead, rest_is_dead = (False, False) if opens else ifs.pop()
     if name == "endif":
         return -was_dead
-    tested = condition if name in ("if", "elif") else []
-    is_dead = rest_is_dead or tested == ["0"]
-    ifs.append((is_dead, rest_is_dead or tested == ["1"]))
+    tested = "".join(condition) if name in ("if", "elif") else ""
+    is_dead = rest_is_dead or tested in ("0", "false", "(0)", "!1") or tested.endswith("&&0")
+    if macros is not None and not is_dead:
+        asked = condition[:1] if name in ("ifdef", "elifdef") else re.findall(r"^defined\(?(\w+)\)?$|^(\w+)$", tested)
+        for macro in filter(None, ("".join(one) for one in asked)):
+            unknown = macro not in macros and macro.isidentifier() and not _OF_OTHERS.match(macro)
+            is_dead = macro != "true" and (unknown or (tested == macro and macros.get(macro, "").strip() == "0"))
+    ifs.append((is_dead, rest_is_dead or tested in ("1", "true")))
     return is_dead - was_dead

@@ -34,6 +34,9 @@ HIDDEN = {
     "a raw string": 'const char* s = R"x(\n{}\n)x";\n',
     "#if 0": "#if 0\nit's {}\n{}\n#endif\n",
     "the else of #if 1": "#if 1 // now\n#elif WIDE\n{}\n#else\n{}\n#endif\n",
+    "#if false": "#if false\n{}\n#endif\n#if (0)\n{}\n#endif\n#if !1\n{}\n#endif\n#if defined(A) && 0\n{}\n#endif\n",
+    "a macro that is 0": "#define USE_IT 0\n#if USE_IT\n{}\n#endif\n",
+    "a macro that nobody defines": "#ifdef WITH_IT\n{}\n#endif\n#if WITH_IT\n{}\n#endif\n#if defined(WITH_IT)\n{}\n#endif\n",
     "an #if within #if 0": "#if 0\n#if 1\n#endif\n{}\n#ifdef A\n{}\n#else\n{}\n#endif\n#endif\n",
 }
 # Where it finds some, though a hasty reader may not.
@@ -41,6 +44,11 @@ ALIVE = {
     "a line": "{}\n",
     "the else of #if 0": "#if 0\n#else\n{}\n#endif\n",
     "a condition that goes on": "#if 0 \\\n || 1\n{}\n#endif\n#if 0 /*\n*/ || 1\n{}\n#endif\n",
+    "a macro that is 1": "#define USE_IT 1\n#if USE_IT\n{}\n#endif\n",
+    "a macro that is there": "#define WITH_IT\n#ifdef WITH_IT\n{}\n#endif\n",
+    "a macro of the compiler's": "#ifdef __CUDACC__\n{}\n#endif\n#if CUDA_VERSION\n{}\n#endif\n",
+    "a macro that another file may define": '#include "settings.h"\n#ifdef WITH_IT\n{}\n#endif\n',
+    "a macro that is not there": "#ifndef WITH_IT\n{}\n#endif\n#if !defined(WITH_IT)\n{}\n#endif\n",
     "after #if 0 in a comment": "/*\n#if 0\n*/\n{}\n",
     "after a comment in a character": "#define A ' /* '\n{}\n#define B ' */ '\n",
     "after a comment in a comment": "// \\\n /*\n{}\n// */\n",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 from grader.contender.contender import Contender
 from grader.contender.fault import Fault
@@ -30,10 +29,9 @@ from grader.judge.standing import Standing
 from grader.judge.trial import Trials
 from grader.problem import Params, Problem
 
-Shapes: TypeAlias = frozenset[str]  # of a case's tensors, in words
 KEPT = (
     "the same case is right in a new process, without the cases before it: consistent with something that is kept from one call to the "
-    "next, as a launch, a grid or a buffer that is kept by shape although more than the shape decides about it"
+    "next, as a launch, a grid or a buffer that is kept by shape, or by less, although more decides about it"
 )
 
 
@@ -44,7 +42,7 @@ class Works:
     Attributes:
         problems: problem.py and its parameters' model, by assignment name. Loaded before the lanes start, because lanes
             that import one module at the same time may see half of it.
-        known: the shapes of the cases that a worker has had.
+        known: the workers that have had a case.
         asked_alone: the parts, by assignment and part name, of which a wrong case was tried in a new process.
     """
 
@@ -55,7 +53,7 @@ class Works:
     comparison: Comparison
     trials: Trials
     problems: dict[str, tuple[Problem, type[Params]]]
-    known: dict[Contender, set[Shapes]] = field(default_factory=dict)
+    known: set[Contender] = field(default_factory=set)
     asked_alone: set[tuple[str, str]] = field(default_factory=set)
 
     def of_case(self, case: BoundCase) -> Work:
@@ -69,21 +67,15 @@ class Works:
                 contender = self.crew.worker(case.assignment, lane)
                 if case.case.max_extra_mib is not None:
                     self.crew.settle()  # a starting worker takes GPU memory
-                known = self.known.setdefault(contender, set())
+                is_first = contender not in self.known
+                self.known.add(contender)
                 try:
                     self._grade(case, contender, evidence)
                 except Fault as failed:
-                    if (
-                        failed.whose == "answer"
-                        and (shapes := _shapes(evidence))
-                        and shapes in known
-                        and self._is_right_alone(case)
-                    ):
+                    if failed.whose == "answer" and not is_first and self._is_right_alone(case):
                         others = tuple(one for one in failed.details if "consistent with" not in one)
                         raise Fault.wrong(failed.message, (KEPT, *others), failed.map) from None
                     raise
-                finally:
-                    known.add(_shapes(evidence))
 
         place = case.place
         if self.run.device_name == "cpu" and case.case.cpu:
@@ -238,10 +230,6 @@ class Schedule:
             self.crew.settle()
             if self.run.free_gib() < (case.case.memory_gib or 0.0):
                 self.crew.end_idle()
-
-
-def _shapes(evidence: Evidence) -> Shapes:
-    return frozenset(one for one in evidence.given if " of " in one)
 
 
 def _is_shared(work: Work) -> bool:

@@ -35,6 +35,7 @@ _Tensor = torch.Tensor  # a parameter is a subclass
 _backward: Callable[..., None] = _Tensor.backward
 _detach, _copy, _copy_each = _Tensor.detach, _Tensor.copy_, torch._foreach_copy_
 _address, _numel, _stride, _itemsize = _Tensor.data_ptr, _Tensor.numel, _Tensor.stride, _Tensor.element_size
+_shape, _dtype, _device = (vars(torch._C.TensorBase)[name].__get__ for name in ("shape", "dtype", "device"))
 _name, _ancestors = type.__dict__["__name__"].__get__, type.__dict__["__mro__"].__get__  # a metaclass may have others
 _collect = gc.collect
 
@@ -206,9 +207,9 @@ def deliver(given: Sequence[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> li
         given: each result, its place, and the inputs of its call.
     """
     fitting = [(slot, _detach(result)) for result, slot, _ in given if _fits(result, slot)]
-    small = [(slot, result) for slot, result in fitting if slot.nbytes < COPIED_ALONE_BYTES]
+    small = [(slot, result) for slot, result in fitting if _nbytes(slot) < COPIED_ALONE_BYTES]
     for slot, result in fitting:
-        if slot.nbytes >= COPIED_ALONE_BYTES:
+        if _nbytes(slot) >= COPIED_ALONE_BYTES:
             _copy(slot, result)
     if small:
         slots, results = zip(*small, strict=True)
@@ -217,8 +218,12 @@ def deliver(given: Sequence[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> li
 
 
 def _fits(result: Any, slot: torch.Tensor) -> bool:
-    alike = type(result) is _Tensor and result.dtype == slot.dtype and result.shape == slot.shape
-    return alike and result.device == slot.device
+    alike = type(result) is _Tensor and _dtype(result) == _dtype(slot) and _shape(result) == _shape(slot)
+    return alike and _device(result) == _device(slot)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return int(_numel(tensor) * _itemsize(tensor))
 
 
 def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -229,7 +234,7 @@ def overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _end(tensor: torch.Tensor) -> int:
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, _stride(tensor), strict=True))
+    last = sum((size - 1) * stride for size, stride in zip(_shape(tensor), _stride(tensor), strict=True))
     return _address(tensor) + (last + 1) * _itemsize(tensor)
 
 
@@ -242,8 +247,8 @@ def _described(result: Any, inputs: list[torch.Tensor]) -> Returned:
     if kind is not _Tensor:
         return Returned("subclass" if _Tensor in _ancestors(kind) else "other", name)
     is_input = _numel(result) and any(_address(result) == _address(tensor) for tensor in inputs)
-    dtype, shape = str(result.dtype).removeprefix("torch."), tuple(result.shape)
-    return Returned("input" if is_input else "tensor", name, dtype, shape, result.device.type)
+    dtype, shape = str(_dtype(result)).removeprefix("torch."), tuple(_shape(result))
+    return Returned("input" if is_input else "tensor", name, dtype, shape, _device(result).type)
 
 
 def _apart(tensor: torch.Tensor) -> torch.Tensor:

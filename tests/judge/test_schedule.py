@@ -70,6 +70,8 @@ class Stage:
             finish_looking=lambda: self.done.append("looked"),
             gauge=SimpleNamespace(look_again=lambda: None),
             worker=lambda _assignment, lane=0: lane,
+            beside=self.no_worker,
+            kind_of=lambda _assignment: "cpu",
             grade=self.run_trial,
             cases=cases,
             assignments=ASSIGNMENTS,
@@ -92,6 +94,9 @@ class Stage:
         stub = self.judge
         self.works = Works(stub, stub, stub, hoarding, stub, stub, problems)
         self.schedule = Schedule(stub, stub, stub, self.lanes, self.works, admission, compilation, results)
+
+    def no_worker(self, *_: Any, **__: Any) -> Any:
+        raise Fault.no_worker("no second worker starts")
 
     def _admit(self, place: ReportPlace, _case: Any) -> None:
         if place.name in self.refused:

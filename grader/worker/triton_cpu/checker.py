@@ -88,7 +88,7 @@ class Checker:
         self._kernel, self._axes, self._warps = "the kernel", 1, 1
         self._grid: tuple[int, ...] = ()
         self._program: tuple[int, ...] = ()
-        self._stale = ""  # of the last number that was loaded, if some threads may have an old one: why
+        self._stale: dict[int, str] = {}  # numbers of which some threads may have an old value, by address: why
         self._is_own: dict[CodeType, bool] = {}
 
     def begin_launch(self, kernel: str, grid: Sequence[int], warps: int) -> None:
@@ -112,7 +112,7 @@ class Checker:
         if program is not self._program:
             self._program = program
             self._order.begin_program(program)
-            self._stale = ""
+            self._stale = {}
         addresses: Addresses = pointers.data
         chosen = None
         if not mask.all():
@@ -147,7 +147,7 @@ class Checker:
         """
         region = lanes.given.region
         if self.loads_a_number:
-            self._stale = ""
+            self._stale.pop(int(lanes.addresses[0]), None)
         if region.is_input or (places := region.elements(lanes.addresses, lanes.width)) is None:
             return
         if is_volatile:
@@ -175,7 +175,7 @@ class Checker:
         elif (places := region.elements(lanes.addresses, lanes.width)) is not None:
             earlier = {"updates": region.atomics, "writes": region.writes, "reads": region.reads}
             if self._stale and len(places) > 1:
-                self._raise("race", self._stale)
+                self._raise("race", next(iter(self._stale.values())))
             self._check_order(lanes, places, "writes", earlier, changed)
             region.writes.put(places, self._order.note(*self._where(), lanes.shape), lanes.numbers())
 
@@ -264,7 +264,7 @@ class Checker:
             )
             if not by_all:
                 self._raise("race", words)
-            self._stale = words
+            self._stale[int(lanes.addresses[0])] = words
 
     def _check_written(self, lanes: UnmaskedLanes, places: NDArray[np.int64], values: NDArray[Any]) -> None:
         region = lanes.given.region
