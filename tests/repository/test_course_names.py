@@ -90,11 +90,6 @@ def test_a_signature_is_found_however_it_is_spaced() -> None:
     assert not is_declared("void f(const float* x, float* y, cudaStream_t stream)", cuda)
 
 
-def test_what_is_allowed_is_there() -> None:
-    for place, word in ALLOWED:
-        assert word in (PACKAGE / place).read_text(encoding="utf-8")
-
-
 def test_every_assignment_of_the_course_has_mistakes_of_its_own() -> None:
     for assignment in course():
         problem, _ = load_problem(assignment)

@@ -56,33 +56,6 @@ def test_a_picture_is_fit_for_an_img(text: str) -> None:
     assert re.findall(r"https?:[^\"]*", text) == ["http://www.w3.org/2000/svg"]
 
 
-@pytest.mark.parametrize("text", PICTURES.values(), ids=NAMES)
-def test_every_class_has_a_rule_and_every_rule_is_of_use(text: str) -> None:
-    root = ET.fromstring(text)
-    style = re.sub(r"(?s)^.*\n\}\n", "", root.findtext(f"{SVG}style") or "")
-    used = {name for one in root.iter() for name in one.get("class", "").split()}
-    assert used - {"code"} <= set(re.findall(r"\.([a-z][\w-]*)", style)), "a mark without a colour is black"
-    assert set(re.findall(r"\.([a-z][\w-]*)", style)) <= used
-
-
-@pytest.mark.parametrize("text", PICTURES.values(), ids=NAMES)
-def test_nothing_lies_beyond_the_paper(text: str) -> None:
-    """Texts are measured as those of a wide font, 0.62 of their size a letter on average."""
-    root = ET.fromstring(text)
-    left, top, width, height = (float(one) for one in root.attrib["viewBox"].split())
-    beyond = []
-    for one in root.iter():
-        x, y = float(one.get("x", 0)), float(one.get("y", 0))
-        long, high = float(one.get("width", 0)), float(one.get("height", 0))
-        if one.tag == f"{SVG}text":
-            size = 16 if "heading" in one.get("class", "") else 12
-            long, high = float(one.get("textLength", 0.62 * size * len(one.text or ""))), 0
-            x -= {"start": 0.0, "middle": long / 2, "end": long}[one.get("text-anchor", "start")]
-        if one is not root and not (x >= left and y >= top and x + long <= left + width and y + high <= top + height):
-            beyond.append((one.text, one.attrib))
-    assert beyond == []
-
-
 GRAPH = grimp.build_graph("grader")
 imports = GRAPH.find_modules_directly_imported_by
 ROOMS = {room for one in house.PROCESSES for room in one.rooms} | set(house.SHARED)
