@@ -11,8 +11,8 @@ from grader.verdict.statistics import Estimate, median_interval, reach, speedup
 SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05
 RESOLUTION_S = 1e-9
-DOUBT = 0.005  # a larger lift, as a share of the claim, makes a verdict doubted
-IMPOSSIBLE = 0.8  # no code takes less than this share of the roofline's time
+DOUBT = 0.005  # A verdict is doubted where the judge's clock raises the claim by more than this share.
+IMPOSSIBLE = 0.8  # No code takes less than this share of the roofline's time.
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,15 @@ from grader.assignment import Band, Timing
 from grader.verdict.speed import SUBMISSION, Lap, Roofline, Verdict, judge_laps, milliseconds
 from grader.verdict.statistics import median_interval
 
-WARM_SETS = 4  # sets of inputs while the contenders warm up, and the fewest that a batch of a round has
-SHARE_OF_FREE_MEMORY = 0.7  # for input sets; the contenders' own memory and the checks need the rest
-SHARE_OF_LIMIT = 2  # times the machine's limit: even at that limit a batch lasts half of `batch_s`
-HOST_NOISE_S = 0.00015  # between two batches of nothing
+WARM_SETS = 4  # A warm-up uses this many sets of inputs; no batch has fewer.
+SHARE_OF_FREE_MEMORY = 0.7  # Sets of inputs may fill this share of the free memory; the rest is for results and checks.
+# A batch has the calls that last `batch_s` at this many times the machine's limit: at the limit it lasts half of it.
+SHARE_OF_LIMIT = 2
+HOST_NOISE_S = 0.00015  # Two batches that compute nothing differ by about this much.
 QUICK_ROUNDS = 3
 # Rounds between two looks at the verdict: looks after every round would by chance meet a verdict to stop at.
 FURTHER_ROUNDS = 4
-NOISY_LIFT = 0.15  # of the claim
+NOISY_LIFT = 0.15  # A doubted claim that is lifted by up to this share may be noise.
 
 
 @dataclass(frozen=True)

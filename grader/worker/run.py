@@ -28,8 +28,8 @@ from grader.worker.operators import OperatorWatch, unwatched, watching
 from grader.worker.profiling import profiled
 
 FILL_BLOCK_BYTES = 1 << 30
-COPIED_ALONE_BYTES = 4 << 20  # a GPU copies less than this in less time than Python takes to request the copy
-SMALL_BLOCK_BYTES = 1 << 20  # PyTorch's largest block from a segment for small tensors; two blocks fill a segment
+COPIED_ALONE_BYTES = 4 << 20  # A GPU copies a smaller result in less time than Python takes to ask for the copy.
+SMALL_BLOCK_BYTES = 1 << 20  # PyTorch's largest block for small tensors; two of them fill a segment.
 
 _Tensor = torch.Tensor  # a parameter is a subclass
 _backward: Callable[..., None] = _Tensor.backward
