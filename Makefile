@@ -9,7 +9,7 @@ test: install ; bash scripts/test.sh
 # As CI, and each promise in every place: for hours, as root.
 everything: ; GRADER_EVERYTHING=1 .ci/run
 quick: install ; .venv/bin/pytest
-lint: install ; .venv/bin/ruff check . && .venv/bin/ruff format --check .
+lint: install ; .venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/lint-imports --no-cache
 types: install ; .venv/bin/mypy
 # The records in their form, an entry a line, and every page that is made from one. Nothing is measured.
 records: install

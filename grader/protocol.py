@@ -297,7 +297,7 @@ class Time(Frame):
 
 @dataclass(frozen=True)
 class Collect(Frame):
-    """Copy the results of each call of the last batch to the places of this number in `Prepare.results`."""
+    """Copy result i of the last batch to slot order[i] of `Prepare.results`."""
 
     order: tuple[int, ...]
 

@@ -256,7 +256,7 @@ class Attention:
                 "a maximum over the whole tile: its axis is missing",
                 lambda: self._by_tiles(b, one_maximum=True),
             )
-            if self.m == 1:  # with a single key, some tile explains any wrong sum
+            if self.m == 1:  # With one key o = v: any wrong normaliser fits some tile. Skip.
                 continue
             yield (
                 f"with the sums of the columns, and not of the rows, of each tile of {b} × {b}",

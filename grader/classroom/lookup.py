@@ -26,7 +26,7 @@ KINDS = ("email", "sid", "submission", "name")  # of what Gradescope knows of a 
 
 
 def content_hash(folder: Path, wanted: Sequence[str], known: Sequence[str]) -> str:
-    """SHA-256 over names and contents of the files that a class keeps of a folder; a hand-in's id begins it. Raises SubmissionError."""
+    """SHA-256 over names and contents of a folder's files that a class keeps; a hand-in's id starts with it. Raises SubmissionError."""
     try:
         found = survey(folder, wanted, known)
     except SubmissionError:

@@ -12,7 +12,7 @@ from grader.classroom.model import Attempt, Student
 from grader.classroom.roster import find, shown
 from grader.report.style import first_of
 
-MAX_FAULTS = 3  # spoilt attempts, for each attempt that is wanted
+MAX_FAULTS = 3  # Give up after 3 machine faults for each attempt that is wanted.
 UNUSABLE = 2  # the exit code of `grader run` for a submission that nobody can grade
 
 State = Literal["graded", "unusable", "failed", "left"]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from grader.protocol import RaisedBy
 from grader.report.model import ErrorMap, Outcome
-
-if TYPE_CHECKING:  # the arena imports torch, and a judge starts its fork servers before that
-    from grader.contender.arena import Stray
 
 Whose: TypeAlias = RaisedBy | Literal["answer", "machine"]
 
@@ -27,7 +24,7 @@ class Fault(Exception):
             worker could not start, a tool is broken, or the course is wrong.
         of_file: whether the file is at fault before any call: it must not be run, or could not be built or loaded.
         map: of a wrong output.
-        outside: a write outside of the tensors, with the call's outputs; None for other faults.
+        outside: a write outside of the tensors (`arena.Stray`), with the call's outputs; None for other faults.
         cut_off: whether the call ended only because everything in its jail was ended, for what another worker had left
             behind: it says nothing, and is repeated.
         of_start: whether a worker did not start.
@@ -42,7 +39,7 @@ class Fault(Exception):
         whose: Whose = "library",
         of_file: bool = False,
         map: ErrorMap | None = None,
-        outside: tuple[Stray, Mapping[str, Any]] | None = None,
+        outside: tuple[Any, Mapping[str, Any]] | None = None,
         cut_off: bool = False,
         of_start: bool = False,
     ) -> None:

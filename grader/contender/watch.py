@@ -19,7 +19,7 @@ from grader.report.model import Outcome
 
 INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # no look should fall into a timed batch
-MOST_GIVEN_BACK = 3.0  # a busy machine prolongs a call's limit by at most this many limits
+MOST_GIVEN_BACK = 3.0  # Waiting for a core extends a call's limit by at most 3 times that limit.
 MAX_PROCESSES = 256
 GIB = 1 << 30
 

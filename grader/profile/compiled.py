@@ -21,13 +21,13 @@ from grader.protocol import CompiledKernel, CompiledText, TracedAccess
 
 MAX_TEXT = 4 << 20
 MAX_LINES, MAX_LINE = 100_000, 4000
-MAX_CHAIN = 16  # calls between a kernel and an inlined line
+MAX_CHAIN = 16  # Inlined calls are followed through at most this many levels.
 MAX_ENTRIES = 2000
 MAX_AXES = 5
-MAX_LENGTH = 1 << 20  # elements of a block, by Triton
+MAX_LENGTH = 1 << 20  # Triton allows no block with more elements.
 SECTOR_BYTES = 32
 WARP = 32
-WIDEST_BYTES = 16  # of an instruction's access by one thread
+WIDEST_BYTES = 16  # A thread loads or stores at most this many bytes by one instruction.
 
 Verb: TypeAlias = Literal["reads", "writes"]
 Places: TypeAlias = list[tuple[str, int]]  # file and line of an instruction, and of the calls that it is inlined from

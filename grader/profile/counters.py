@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping
 from grader.profile.model import KernelCounters
 from grader.verdict.gpu_time import is_own, short_name
 
-MAX_KERNELS = 16  # of a call; each is run several times
+MAX_KERNELS = 16  # At most this many kernels of a call are counted: ncu runs each several times.
 MAX_STALLS = 3
-MOST = 1e18  # that any counter can have
-MAX_WHY = 300  # letters
+MOST = 1e18  # A counter above this is a misread number.
+MAX_WHY = 300  # ncu's reason for a failure is cut to this many letters.
 NO_RIGHTS = (
     "this machine lets only root read the GPU's counters; whoever runs it can let everybody, with NVIDIA's driver option "
     "NVreg_RestrictProfilingToAdminUsers=0"

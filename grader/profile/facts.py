@@ -26,7 +26,7 @@ from grader.verdict.gpu_time import is_own, short_name
 
 CUT = "a block made too many accesses and was stopped: its counts are too low"
 NOTHING = "the call launched no kernel, and no operator of PyTorch moved data"
-MAX_SOURCE = 200  # characters of a line
+MAX_SOURCE = 200  # A line of source is cut to this many characters.
 
 
 def case_profile(

@@ -17,10 +17,11 @@ from grader.profile.occupancy import occupancy, waves
 from grader.protocol import CompiledKernel, Gpu, TracedAccess, TracedLaunch
 from grader.verdict.resources import kernel_resources
 
-SECTOR = 32  # bytes
-USUAL_REGISTERS = 32  # of a thread, where the kernel was not compiled: with them, registers do not limit the occupancy
-SHARED = 1.05  # times a tensor: blocks that write more than that in all would write it more than once
-MAX_NAMES = 3  # functions of a line
+SECTOR = 32  # Memory is moved in sectors of this many bytes.
+# A thread of a kernel that was not compiled is taken to use these: they do not limit the occupancy.
+USUAL_REGISTERS = 32
+SHARED = 1.05  # Blocks that write more than this times a tensor's bytes would write it more than once.
+MAX_NAMES = 3  # A line names at most this many functions.
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from grader.report.model import SpeedMeasurement
 
-MAX_REMARKS = 3  # of a case
+MAX_REMARKS = 3  # A profile has at most this many remarks for each case.
 
 
 class Record(BaseModel):

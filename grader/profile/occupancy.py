@@ -9,10 +9,10 @@ from grader.gpu_table import multiprocessor
 from grader.profile.model import Occupancy, Waves
 from grader.protocol import Gpu
 
-MAX_THREADS = 1024  # of a block
-MAX_REGISTERS = 255  # of a thread
-REGISTER_GRANULE = 256  # registers that a warp gets at a time
-PARTITIONS = 4  # of a multiprocessor: each holds whole warps, and a fourth of the registers
+MAX_THREADS = 1024  # CUDA allows no more threads in a block.
+MAX_REGISTERS = 255  # CUDA allows no more registers for a thread.
+REGISTER_GRANULE = 256  # A warp gets its registers in groups of this many.
+PARTITIONS = 4  # A multiprocessor has four; each holds whole warps and a fourth of the registers.
 
 
 def occupancy(gpu: Gpu, threads: int, registers: int, shared_bytes: int) -> Occupancy:

@@ -16,30 +16,38 @@ from grader.profile.model import MAX_REMARKS, Occupancy, Remark
 from grader.profile.units import bytes_words
 from grader.protocol import TracedAccess, TracedDot, TracedOperator
 
-SMALL = 0.1  # of the bytes of a case: what concerns less of them cannot be what makes it slow
+SMALL = 0.1  # Nothing is said of less than this share of a case's bytes: it cannot be what makes the case slow.
 # Sectors, passes, bytes read again, bytes of all kernels: half as much again as would do. What a mask cuts at the ends of rows stays below.
 TOO_MUCH = 1.5
-FAR_BYTES = 1024  # between neighbouring lanes: more than a row of a tile, so a column is read
-IDLE = 0.3  # of the lanes: a row of 781 leaves 0.24 of a block of 1024 idle, and no other power of two fits it better
-EMPTY = 0.3  # of the slots of all waves, because the last one is not full: one block beyond two waves leaves a third of three empty
-WIDE_BYTES = 16  # the widest load of a thread
-BLOCK_BYTES = 2048  # that a block moves. A GPU starts about one block in a clock, in which its memory moves as much
-FEW_THREADS = 0.25  # of those that the GPU can hold
-LOW_OCCUPANCY = 0.25  # of the warps that a multiprocessor can hold: fewer loads are on their way than memory can answer
-WARP_BYTES = 65_536  # that a block of one warp reads: 128 requests of its widest loads, one after another
-SPILLS_BYTES = 256  # of a thread: a quarter of the registers that it may have at most
-MANY_LAUNCHES = 32  # that are alike: one launch could have all their blocks
-COLLIDING = 0.1  # of the warps' accesses: adding up within a block of 8 warps first leaves one of 17
-CACHE_SHARE = 0.5  # of L2 for what is read: results pass through the rest
-ROWS_OF_TILE = 32  # FLOPs for each byte that is fetched: in 16 bits, as many as the tile has rows
-MANY_TIMES = 8  # bytes fetched by those that are different
-DOUBLES = 0.05  # of the instructions; each takes 2 to 64 times as long as one in float
+FAR_BYTES = 1024  # Lanes that access memory farther apart than a tile's row read a column.
+# Idle lanes are told from this share on: a row of 781 leaves 0.24 of a block of 1024 idle, and no block fits it better.
+IDLE = 0.3
+# The last wave is told from this share of empty slots on: one block beyond two waves leaves a third of three empty.
+EMPTY = 0.3
+WIDE_BYTES = 16  # A thread's widest load has this many bytes.
+# Blocks that move less are told: a GPU starts about one block in a clock, in which its memory moves as much.
+BLOCK_BYTES = 2048
+FEW_THREADS = 0.25  # Too few blocks are told below this share of the threads that the GPU can hold.
+# Below this share of a multiprocessor's warps fewer loads are on their way than memory can answer.
+LOW_OCCUPANCY = 0.25
+WARP_BYTES = 65_536  # A block of one warp that reads as much makes 128 of its widest loads, one after another.
+SPILLS_BYTES = 256  # Spills are told from these bytes a thread on: a quarter of the registers that it may have.
+MANY_LAUNCHES = 32  # As many launches in a row that are alike could be one launch with all their blocks.
+# Atomics on one address are told from this share of the accesses on: adding up in a block of 8 warps first leaves one of 17.
+COLLIDING = 0.1
+CACHE_SHARE = 0.5  # What is read may fill this share of L2; results pass through the rest.
+# Reloads are told below as many FLOPs for each byte: in 16 bits a tile has as many rows as FLOPs for each byte.
+ROWS_OF_TILE = 32
+MANY_TIMES = 8  # Reloads are told where blocks fetch the inputs of their products this many times.
+# Doubles are told from this share of the instructions on; each takes 2 to 64 times as long as a float's.
+DOUBLES = 0.05
 # FLOPs by those needed: between 1.5, of a kernel that computes its scores twice, and 2, of one that skips no tile of a causal mask
 MOSTLY = 1.75
 TARGET_BYTES, MAX_TARGET_BYTES = 32, 256  # a block that adds to less than that, in a small tensor, adds to one address
 SHORT = {"float16", "bfloat16", "fp16", "bf16"}
 TIMES = {2: "twice", 3: "three times", 4: "four times"}
-TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}  # by Triton's names
+# Triton's names of dtypes, and PyTorch's.
+TORCH_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
 IN_FLOAT = ", which is slower than float on every GPU: write 0.5f, not 0.5, and tanhf, not tanh"
 COPIES = {"contiguous", "clone", "copy_", "copy", "to", "_to_copy", "cudaMemcpy", "cudaMemcpyAsync"}
 FILLS = {"zeros", "zeros_like", "fill_", "zero_", "full", "full_like", "ones", "cudaMemset", "cudaMemsetAsync"}

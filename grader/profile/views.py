@@ -19,7 +19,7 @@ from grader.report.speed import name_of
 from grader.report.style import LiveView, counted, headline, plain, shortened
 
 NAME_LETTERS, SOURCE_LETTERS = 24, 34
-MAX_NOTES = 3  # of the compiled code, on the terminal
+MAX_NOTES = 3  # The terminal shows at most this many notes on compiled code.
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from grader.report.style import STYLE, LiveView, counted, plain
 from grader.report.terminal import hints, kernels, printed
 from grader.verdict.cells import is_telling
 
-LETTERS = 2000  # see `Detail`
-NAMED = 6  # cases that a line names; of more cases the line gives the number
+LETTERS = 2000  # The text of a mistake is cut to this many letters, as `Detail.letters` is.
+NAMED = 6  # A line names up to so many cases; of more it gives the number.
 
 
 class _Tally:

@@ -18,8 +18,8 @@ from grader.verdict.cells import is_telling
 from grader.verdict.prints import LOG_LINES
 
 EVERYTHING = 10**9
-LINE = 60  # letters
-MARKS = re.compile(r"\s*[~^]+\s*")  # below a line of source, as Python puts them
+LINE = 60  # A line of source is cut to this many letters.
+MARKS = re.compile(r"\s*[~^]+\s*")  # Python marks the place of an error so, below the line of source.
 
 
 class Frames:

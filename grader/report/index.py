@@ -20,12 +20,12 @@ from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rect
 from grader.verdict.causes import CONSISTENT, PLACE, causes
 
 MAX_CAUSES = 12
-MAX_GROUPS = 30  # in the plot; its table has more
+MAX_GROUPS = 30  # The plot shows at most this many groups; its table has all.
 MAX_TABLE = 200
 MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
-MAX_STUDENTS_WORDS = 160  # of a cause whose words are not all the grader's own
+MAX_STUDENTS_WORDS = 160  # A cause that quotes a student's words is cut to this many characters.
 BARS = 20
-MAX_LABEL = 69  # characters
+MAX_LABEL = 69  # A label of the plot is cut to this many characters.
 LOOKS = (("graded in full", "bar"), ("so far, more is open", "bar so-far"))
 WRONG, RIGHT, NOTHING, OPEN = "fail", "right", "pass no case at all", "open"
 

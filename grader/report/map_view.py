@@ -18,8 +18,8 @@ from grader.report.model import FINE, IS_NAN, LEVELS, NO_ELEMENT, OUTSIDE, UNWRI
 from grader.report.style import counted, plain
 from grader.verdict.cells import factor, shrunk, worst_of
 
-LINES = 12  # of text, with heading, axis and legend
-RANGES = 3  # that words name
+LINES = 12  # A map takes at most this many lines, with heading, axis and legend.
+RANGES = 3  # A map in words names at most this many ranges.
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ Outcome = Literal[
     "skipped",
     "infra_error",
 ]
-NEEDS_GPU = "needs a CUDA GPU"  # why speed is not graded on a CPU
+NEEDS_GPU = "needs a CUDA GPU"  # The reason that speed is not graded on a CPU.
 Effort = Literal["full", "quick"]
 INTERRUPTED = "not graded: the run was interrupted"
-NOT_RUN = "not run"  # the beginning of the message of a case that was skipped after an earlier case did not pass
+NOT_RUN = "not run"  # The message of a case that was skipped after a failed one begins so.
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
 # The worst first: the outcome of a part is the first of these that one of its cases has.
 SEVERITY: tuple[Outcome, ...] = (
@@ -56,8 +56,9 @@ Finite = Annotated[
 ]
 
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0 and C1 without tab and newline
-ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")  # of a repr, as `<function scale at 0x7f21a2a00000>`
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # Control characters (C0, C1) but tab and newline.
+# The address in an object's repr, as in `<function scale at 0x7f21a2a00000>`.
+ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
 
 
 def presentable(text: str) -> str:
@@ -375,7 +376,7 @@ class WorkerLog(Model):
     total_bytes: int = Field(ge=0)
 
 
-NOT_COMPILED = "does not compile: "  # the beginning of `KernelResources.problem` of a kernel that does not compile
+NOT_COMPILED = "does not compile: "  # `KernelResources.problem` of a kernel that does not compile begins so.
 
 
 class KernelResources(Model):

@@ -36,8 +36,8 @@ from grader.verdict.blame import blamed
 from grader.verdict.causes import alike, causes
 
 TEMPLATES = Path(__file__).parent / "templates"
-MAX_NAME = 80  # characters of a submission's name in a table
-MAX_LOG = 20_000  # characters of an assignment's prints
+MAX_NAME = 80  # A submission's name in a table is cut to this many characters.
+MAX_LOG = 20_000  # An assignment's prints are cut to this many characters.
 
 
 def page(report: Report, redact: bool = False) -> str:

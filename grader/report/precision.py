@@ -104,7 +104,7 @@ def share_words(share: float) -> str:
 MAP_WIDTH, MAP_HEIGHT = 640, 384  # in pixels, of the cells at most
 LARGEST_CELL = 14
 LEFT = 90
-ROOM = 16  # between numbers on an axis
+ROOM = 16  # Numbers on an axis stand at least so many pixels apart.
 SAID = {
     **{level: f"10{'⁰¹²³⁴⁵⁶⁷⁸'[at]} to 10{'¹²³⁴⁵⁶⁷⁸'[at]} budgets" for at, level in enumerate(LEVELS[:-1])},
     LEVELS[0]: "up to 10 budgets",

@@ -17,10 +17,11 @@ from grader.report.model import (
 )
 from grader.report.speed import name_of
 from grader.report.svg import WIDTH, Axis, Mark, Plot, dot, grid, label, levels, line, path, spanning, square
-from grader.verdict.speed import judged_times_s
+from grader.verdict.rounds import judged_times_s
 
 YARDSTICKS = ("copy", "matmul")
-KEY = {"submission": "own", "eager": "eager", "compile": "compile", "reference": "staff"}  # others look like `others`
+# The colour of each entrant's line; all others look like `others`.
+KEY = {"submission": "own", "eager": "eager", "compile": "compile", "reference": "staff"}
 
 
 @dataclass(frozen=True)
@@ -221,9 +222,9 @@ def key(contenders: Iterable[str]) -> tuple[tuple[str, Mark], ...]:
 # The rounds of a race -------------------------------------------------------------------------------------------------
 
 LANE = 40
-LEAST_SPAN = 0.005  # of a time: smaller differences look alike
+LEAST_SPAN = 0.005  # The axis spans at least this share of the time: smaller differences look alike.
 MOST_SPAN = 100.0
-MAX_TEXTS = 16  # numbers beside each other
+MAX_TEXTS = 16  # At most this many numbers stand beside each other.
 
 
 def rounds(timed: Timed, name: str) -> Plot | None:

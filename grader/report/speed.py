@@ -54,7 +54,7 @@ def _times(measured: SpeedMeasurement) -> Table:
     table.add_column()
     for one in measured.contenders:
         if one.name == "matmul":
-            continue  # a product of other matrices, whose time says nothing here; the shares contain its rate
+            continue  # Skip matmul: it multiplies its own matrices.
         rate = f"{one.flops_per_s / 1e12:.0f} TFLOP/s" if by_flops else f"{one.bytes_per_s / 1e12:.2f} TB/s"
         own = one.name == "submission"
         table.add_row(

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEAST, MOST = 1e-30, 1e30  # of the values of an axis
-WIDTH = 840  # of a plot on the page, in pixels
+WIDTH = 840  # A plot on the page is this many pixels wide.
 STEPS = (1.0, 2.0, 5.0)
 MOST_TICKS = 7
-MANY_DECADES = 3  # a logarithmic axis of more has ticks at powers of ten alone
+MANY_DECADES = 3  # A logarithmic axis with more decades has ticks at powers of ten alone.
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ class ReportConsole(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-SCREEN = 45  # lines: the report of an assignment with failures, and the score, have room there in 80 columns
-OTHER_LINES = 3  # of a run on that screen: its command, its progress, the report's path
+SCREEN = 45  # A failed assignment and its score fit on this many lines of 80 columns.
+OTHER_LINES = 3  # A run has this many lines of its own on that screen: command, progress, the report's path.
 _LEAST = Detail(causes=1, sentences=0, traceback_lines=3, log_lines=1, names=3, letters=240, asides=False, right=False)
 # Details of an assignment with failures: the first of these that fits is shown.
 DETAILS = (
@@ -58,7 +58,7 @@ DETAILS = (
     *(replace(_LEAST, map_lines=lines) for lines in (7, 5, 4)),
 )
 MAX_KERNELS = 12
-MAX_OTHERS = 3  # library kernels of a call, and lines printed by libraries
+MAX_OTHERS = 3  # At most this many kernels of libraries, and lines printed by libraries, are shown for a call.
 MAX_PROBLEMS = 6
 
 

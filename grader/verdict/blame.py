@@ -16,8 +16,8 @@ from grader.report.model import (
 )
 from grader.verdict.text import decoded, lines
 
-AROUND = 4  # lines before and after
-OF_A_RESULT = 3  # places that a result may name
+AROUND = 4  # So many lines of source are shown before and after a named one.
+OF_A_RESULT = 3  # A result names at most this many places.
 # As in `"a.py", line 7`, `a.py:7`, `a.cu(7)`, `a.cu, line 7`, `line 7 of a.cuh`, and `line 7`, which is the assignment's own file.
 PLACE = re.compile(
     r'(?<![\w./+-])(?:(?P<file>[\w./+ -]{1,200}?\.\w{1,4})"?(?:, line |:|\()|lines? )(?P<line>\d{1,7})\b'

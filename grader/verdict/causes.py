@@ -18,11 +18,12 @@ CONSISTENT = "consistent with "
 NUMBER = re.compile(r"\[[^][]*\]|\((?:\d+, ?)*\d*\)|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
 # A cause that depends on other cases: "..., and the smaller cases pass: consistent with ...".
 CONDITION = re.compile(rf", and (the [a-z ]+) pass: {CONSISTENT}")
-COMES_OUT = " what comes out "  # begins the words of a suspect; OR stands between several that fit
+COMES_OUT = " what comes out "  # The words of a suspect begin so; OR stands between several that fit.
 OR = "; or "
-ONE_NUMBER = ", or with whatever else gives this one number"  # ends the causes of suspects that one element fits
-PLACE = " is the first wrong element"  # the rest of a message is each case's own
-MAX_MAPS = 3  # of a part
+# The causes of suspects that a single element fits end so.
+ONE_NUMBER = ", or with whatever else gives this one number"
+PLACE = " is the first wrong element"  # What stands after these words in a message belongs to its case alone.
+MAX_MAPS = 3  # A part shows at most this many maps.
 # General causes, which fit any output that is not finite, or any input that is not contiguous: `diagnosis` names them
 # beside a nearer cause, or alone.
 OF_NAN = "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from grader.report.model import LEVELS, MARKS, NO_ELEMENT, ErrorMap
 
-GLANCE = (16, 64)  # rows and columns of a picture in a terminal
+GLANCE = (16, 64)  # A picture in a terminal has at most this many rows and columns.
 
 
 def worst_of(cells: Sequence[str], high: int, wide: int) -> list[str]:

@@ -22,7 +22,7 @@ from grader.verdict.poison import poisoned
 from grader.verdict.suspects import Scene, explanations
 
 BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-SAMPLE = 2**22  # patterns are looked for in this many elements; counting is exact
+SAMPLE = 2**22  # Patterns are looked for in this many elements; wrong elements are counted in all.
 BASES = "consistent with mixing base-e and base-2 exponentials or logarithms"
 CONSTANTS = {
     math.log(2): f"ln 2: {BASES}",
@@ -31,11 +31,12 @@ CONSTANTS = {
 }
 ALSO_TRIALS = " (in Triton also by the trial launches of autotune, without reset_to_zero)"
 CLOSE = 0.02
-FEW = 8  # elements: an output of so many is shown whole
-SAME_VALUES = 2e-3  # the error that may be left once values in another order are sorted
-SMALLEST_ROW_FACTOR = 1e-4  # a factor closer to 1 is rounding, not a wrong sum
-LEFT_OVER = 32  # fewer elements than that may all be left over at the end
-FEW_ROUNDINGS = 100  # of 16 bits, and no more than this share of the value itself:
+FEW = 8  # Outputs of up to 8 elements are printed in full.
+SAME_VALUES = 2e-3  # Sorted outputs that differ by less hold the right values in another order.
+SMALLEST_ROW_FACTOR = 1e-4  # A row's factor closer to 1 is rounding, not a wrong sum.
+LEFT_OVER = 32  # Of an output with fewer elements all may be left over at the end.
+# An error of up to so many roundings to 16 bits is low precision, and no more than this share of the value:
+FEW_ROUNDINGS = 100
 SMALL = 0.05
 # As a share of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from 0.
 NEAR_0 = 0.1

@@ -30,7 +30,7 @@ from grader.verdict import tolerance
 from grader.verdict.cells import factor
 from grader.verdict.poison import poisoned
 
-NARROWEST = 64  # elements of a folded vector's row, unless there are fewer
+NARROWEST = 64  # A vector is folded into rows of at least this many elements, if it has them.
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ LIBRARY = re.compile(
 )
 # Kernels that only fill or copy are plumbing, as PyTorch's operators of that kind are (`grader/verdict/policy.py`).
 PLUMBING = re.compile(r"FillFunctor|copy_kernel|CatArray|Memcpy|Memset")
-COPIED = re.compile(r"copy_kernel|Memcpy DtoD")  # from one place on the GPU to another
+COPIED = re.compile(r"copy_kernel|Memcpy DtoD")  # Kernels of this name copy from one place on the GPU to another.
 FROM_HOST = "Memcpy HtoD"
 MAX_SHOWN = 8
 

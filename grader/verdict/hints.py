@@ -21,11 +21,11 @@ class Hint(NamedTuple):
     place: str = ""
 
 
-LAUNCH = r"\w\[.*\]\("  # kernel[grid](
+LAUNCH = r"\w\[.*\]\("  # Triton's launch of a kernel: kernel[grid](
 OUTSIDE = r"Cannot call @triton\.jit'd outside"
 UNKNOWN = r"(module 'triton(\.\w+)*' has no attribute|cannot import name(?= '\w+' from 'triton\b))"
-FITS_SEVERAL = "more than one instance of overloaded function"  # nvcc's words, which lists the arguments below
-INDEX = r"\w\[[^\]]*\](?!\()"  # x[i], and no launch
+FITS_SEVERAL = "more than one instance of overloaded function"  # nvcc says so, and lists the arguments below.
+INDEX = r"\w\[[^\]]*\](?!\()"  # An index, as x[i], that is no launch.
 
 # In order of precedence: the first hint that fits is shown.
 HINTS = {
@@ -490,7 +490,7 @@ HINTS = {
         "this is no C++: count the brackets of this line and the one before; conditions stand in ( ), blocks in { }, no colon",
     ),
 }
-SEARCHED = 2000  # characters that are searched: the time of some patterns grows with the square
+SEARCHED = 2000  # Hints search this many characters: the time of some patterns grows with the square.
 # Comments and strings of Python, in lines of a traceback.
 NO_CODE = re.compile(r"""#[^\n]*+|"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?""")
 PATTERNS = {name: (re.compile(hint.said, re.MULTILINE), re.compile(hint.place)) for name, hint in HINTS.items()}

@@ -23,10 +23,10 @@ PLACES = re.compile(
     r"(?<![^\s\"'<>:,()])([^\s\"'<>:,()/]*+)(?:/[^\s\"'<>:,()]*)?/(?:grader-run-[^/\s]+/(?:scratch/[^/\s]+|runtime|submission)|(?:site|dist)-packages|lib/python\d[\d.]*)/"
 )
 
-IMPORT = "import"  # the heading of prints before the first case
-LOG_LINES = 12  # that are shown
-CASE_LINES = 4  # of one case, if several cases have more
-MAX_WORDS = 200  # characters of a line
+IMPORT = "import"  # Prints before the first case stand under this heading.
+LOG_LINES = 12  # At most this many lines of prints are shown.
+CASE_LINES = 4  # Where several cases have more, each shows this many lines.
+MAX_WORDS = 200  # A printed line is cut to this many characters.
 
 
 def sort_out(text: str) -> tuple[str, Counter[str]]:

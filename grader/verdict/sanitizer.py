@@ -21,8 +21,8 @@ _PLACE = (
     r"|0x[0-9a-f]+ in (?P<oldfile>[^:]{1,1000}):(?P<oldline>\d{1,7}):(?P<oldkernel>[^\[]{1,1000}))"
 )
 _COUNT = r"\d[\d,]{0,14}"
-MAX_LINE = 1000  # characters of a line of the log; the tool writes no longer ones
-MAX_NAME = 100  # characters of a kernel's name in a sentence
+MAX_LINE = 1000  # compute-sanitizer writes no longer lines.
+MAX_NAME = 100  # A kernel's name in a sentence is cut to this many characters.
 _ACCESS = re.compile(
     r"(?:Invalid|Uninitialized) __(?P<space>\w+)__ (?P<memory>memory )?(?P<way>read|write|atomic|reduction)\w* of size (?P<size>"
     + _COUNT

@@ -11,21 +11,23 @@ from typing import NamedTuple
 
 from grader.assignment import Band, Timing
 from grader.report.model import Alone, Interval, Round
+from grader.verdict.rounds import judged_times_s
 from grader.verdict.statistics import median_interval, reach, speedup
 
 SUBMISSION = "submission"
-BEYOND_ROOFLINE = 1.05  # a larger share of the roofline than this is not believed
-RESOLUTION_S = 1e-9  # the least time that a claim counts as, so that ratios are finite
-DOUBT = 0.005  # the judge's clock lifts the claim by more than this share of it: the verdict is doubted
-IMPOSSIBLE = 0.8  # no code takes less than this share of the roofline's time
-WARM_SETS = 4  # input sets while the entrants warm up, and the fewest that a batch of a round has
-SHARE_OF_FREE_MEMORY = 0.7  # for input sets; the entrants' own memory and the checks need the rest
-SHARE_OF_LIMIT = 2  # a batch is sized for a call that takes this many times the roofline's time
-HOST_NOISE_S = 0.00015  # two batches of calls that do nothing differ by up to this
+BEYOND_ROOFLINE = 1.05  # A larger share of the roofline than this is not believed
+RESOLUTION_S = 1e-9  # The least time that a claim counts as, so that ratios are finite
+DOUBT = 0.005  # The judge's clock lifts the claim by more than this share of it: the verdict is doubted
+IMPOSSIBLE = 0.8  # No code takes less than this share of the roofline's time
+WARM_SETS = 4  # Input sets while the entrants warm up, and the fewest that a batch of a round has
+SHARE_OF_FREE_MEMORY = (
+    0.7  # Input sets may fill this share of the free memory; the entrants' own memory and the checks need the rest
+)
+SHARE_OF_LIMIT = 2  # A batch is sized for a call that takes this many times the roofline's time
 QUICK_ROUNDS = 3
 # Rounds between two looks at the verdict: looks after every round would by chance meet a verdict to stop at.
 FURTHER_ROUNDS = 4
-NOISY_LIFT = 0.15  # a busy host lifts an honest claim by no more than this share of it
+NOISY_LIFT = 0.15  # A busy host lifts an honest claim by no more than this share of it
 
 
 @dataclass(frozen=True)
@@ -175,16 +177,6 @@ class SpeedRules:
     @property
     def _slack(self) -> float:
         return 1 + self.timing.margin
-
-
-def judged_times_s(rounds: Sequence[Round], alone: Alone, calls: int) -> list[float]:
-    """Seconds of a call of the submission in each round by the judge's clock: its batch of `calls` calls without what a
-    batch of nothing takes.
-    """
-    nothing_s = median_interval([one.nothing_s for one in rounds]).median
-    if alone.nothing_s is not None:
-        nothing_s = min(nothing_s, alone.nothing_s + HOST_NOISE_S)
-    return [(one.batch_s - nothing_s) / calls for one in rounds]
 
 
 def judge(times: Times, bands: Sequence[Band], roofline: Roofline, margin: float) -> Verdict:

@@ -21,27 +21,27 @@ from grader.protocol import EARLY_VALUE, LaunchedKernel
 from grader.verdict.causes import COMES_OUT, CONSISTENT, ONE_NUMBER, OR
 from grader.verdict.poison import poisoned
 
-LARGEST_PART = 2**19  # elements of an input for which suspects are computed
-UNEXPLAINED = 0.05  # the share of the error that a suspect may leave, as a root mean square
-UNEXPLAINED_WORST = 0.2  # and in the worst element
+LARGEST_PART = 2**19  # Suspects are computed for at most this many elements of an input.
+UNEXPLAINED = 0.05  # A suspect may leave this share of the error, as a root mean square,
+UNEXPLAINED_WORST = 0.2  # and this share in the worst element.
 # As a root mean square, if fewer than FEW elements are wrong: chance explains a single number too easily.
 UNEXPLAINED_FEW = 5e-3
 FEW = 16
-NOTHING = 1e-6  # an output of zeros is explained by a suspect with outputs up to this share of the error
-NEARLY_NOTHING = 0.01  # the same for other small outputs: TF32 leaves so much of a difference of equal numbers
-EXACT = 1e-3  # the search ends with a suspect that leaves no more of the error
+NOTHING = 1e-6  # A suspect explains an output of zeros where its own outputs are below this share of the error.
+NEARLY_NOTHING = 0.01  # The same for small outputs: TF32 leaves as much of a difference of equal numbers.
+EXACT = 1e-3  # The search ends with a suspect that leaves no more than this share of the error.
 # The share counted for a suspect that only explains that outputs are small; a more precise suspect may replace it.
 SMALL = 4 * EXACT
-WEAK = 0.04  # the share counted for a suspect that only explains the places of NaN and infinity; several may
-MOST_WEAK = 3  # more weak suspects of one output, or more that one number fits, are no explanation
+WEAK = 0.04  # The share counted for a suspect that only explains where NaN and infinity stand.
+MOST_WEAK = 3  # More weak suspects of one output, or more that one number fits, explain nothing.
 # For an elementwise function a suspect must explain each error above EACH and above EACH_SHARE of the element, but for
 # a share of EACH_UNEXPLAINED.
 EACH = 1e-4
 EACH_SHARE = 0.02
 EACH_UNEXPLAINED = 0.5
 FITTING_STEPS = 6
-SMALL_STEP = 1e-5  # relative
-FARTHEST = 4  # a constant off by a larger factor means another formula
+SMALL_STEP = 1e-5  # A slope is taken over this relative step.
+FARTHEST = 4  # A constant that is off by a larger factor means another formula.
 
 Outputs = Mapping[str, Tensor]
 
@@ -243,7 +243,7 @@ def _rms(tensor: Tensor) -> float:
 
 
 def fitted(got: Tensor, of: Callable[[float], Tensor], right: float) -> float:
-    """The constant with which formula `of` comes nearest to `got`, by least squares from `right` on; NaN if that is far from `right`."""
+    """Fit c in of(c) ≈ got by least squares, starting at `right`; NaN where it drifts from there by a factor of FARTHEST."""
     value = right
     for _ in range(FITTING_STEPS):
         form = of(value)

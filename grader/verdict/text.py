@@ -26,10 +26,11 @@ STANDS_FOR = {
     "multiplication sign": ("type *", "×"),
     "ellipsis": ("type three dots", "…"),
 }
-MERGE = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)  # git's marks of a conflict
-FENCE = re.compile(r"^```", re.MULTILINE)  # Markdown's mark of code
-MAGIC = re.compile(r"^(%%?[ \t]*[a-z]|[ \t]*!(?!=))", re.MULTILINE)  # a notebook's commands, as !pip
-CELL_MAGIC = re.compile(r"^%%[a-z]", re.MULTILINE)  # those of a cell, as %%writefile; ! and % may begin a line of C++
+MERGE = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)  # git marks a conflict so.
+FENCE = re.compile(r"^```", re.MULTILINE)  # Markdown marks code so.
+MAGIC = re.compile(r"^(%%?[ \t]*[a-z]|[ \t]*!(?!=))", re.MULTILINE)  # A notebook's commands begin so, as !pip.
+# Commands of a notebook's cell begin so, as %%writefile; a line of C++ may begin with ! or %.
+CELL_MAGIC = re.compile(r"^%%[a-z]", re.MULTILINE)
 NOTEBOOKS = "this is a command to a notebook, which no program can have: delete the line"
 INVALID = re.compile(r"invalid (?:non-printable )?character (?:'.' \()?U\+(?P<code>[0-9A-F]{4,6})")
 

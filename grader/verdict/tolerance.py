@@ -24,8 +24,8 @@ import torch
 
 from grader.assignment import Scale
 
-CHUNK = 2**25  # elements of a slice
-LOOK = 2**20  # elements of a slice of what is probably wrong
+CHUNK = 2**25  # Outputs are compared in slices of this many elements.
+LOOK = 2**20  # An output that is probably wrong is looked at in slices of this many elements.
 TINY = 1e-30
 
 

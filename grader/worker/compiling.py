@@ -36,9 +36,9 @@ from grader.worker.texts import texts_of
 WARP, MAX_THREADS = 32, 1024  # threads of a warp, and those that every GPU allows a program
 # Messages of other exceptions than TritonError with which Triton refuses a kernel.
 REFUSALS = re.compile(r"PassManager|^Unsupported function referenced|was specified but unrecognised|^num_warps must be")
-MAX_TOLD = 1500  # characters of ptxas about one kernel
-MAX_KERNELS = 16  # of one call and architecture
-MAX_TEXTS = 800_000  # characters of packed texts in a frame
+MAX_TOLD = 1500  # What ptxas says of a kernel is cut to this many characters.
+MAX_KERNELS = 16  # At most this many kernels are compiled for a call and an architecture.
+MAX_TEXTS = 800_000  # A frame holds at most this many characters of packed compiler output.
 
 
 class Compiler:

@@ -13,7 +13,7 @@ from grader.worker.lines import output_of
 
 HEADERS = {".cuh", ".h", ".hpp"}
 UNDEFINED = re.compile(r"(?:undefined symbol: |Unresolved extern function '|undefined reference to `)([^'\n]+)")
-KERNEL = r"__global__\b[^;{{]{{0,1000}}\b{}\s*\("  # as the source declares a kernel
+KERNEL = r"__global__\b[^;{{]{{0,1000}}\b{}\s*\("  # The source declares a kernel so.
 
 
 def missing_in_module(path: Path, entry: str, module: ModuleType) -> LoadError:

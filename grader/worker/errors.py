@@ -17,10 +17,11 @@ MAX_TRACEBACK = 12000
 CUT = "\n...\n"
 SUBMISSION_FRAMES = 12
 MAX_CAUSES = 20
-ALIKE = 0.87  # similarity of two names by difflib: arrange and arange have 0.92, sign and sin 0.86
+ALIKE = 0.87  # Names with this similarity (difflib) are one misspelt: arange and arrange have 0.92, sin and sign 0.86.
 # The folder of an installed package, in a path.
 PACKAGES = re.compile(r"(?<![^\s'\"()])[^\s'\"()]*/(?:site|dist)-packages/")
-NO_SOURCE = "@jit functions should be defined in a Python file"  # Triton's message, whatever the cause
+# Triton says so where it finds no source, whatever the cause.
+NO_SOURCE = "@jit functions should be defined in a Python file"
 
 # Names of errors that a broken compiler, linker, driver or disk causes. Libraries raise them for other reasons too.
 TOOLCHAIN = frozenset({"OSError", "SubprocessError", "ImportError", "RuntimeError", "PTXASError"})

@@ -25,7 +25,7 @@ from grader.worker.load import InPlace
 from grader.worker.memory import mapped
 
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-CALLS_BEFORE = 2  # they load, compile and tune
+CALLS_BEFORE = 2  # So many calls load, compile and tune before the one that is traced.
 MAX_NAME = 300
 
 

@@ -23,8 +23,8 @@ CONSTANTS_OPERATORS = [
     )
 ]
 OnLaunch = Callable[[str, tuple[int, ...], dict[str, Any], int], None]
-WARPS = 4  # of a program, where a launch does not say
-GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CUDA's, for the axes 0, 1 and 2 of a grid
+WARPS = 4  # A launch that does not say has this many warps in a program.
+GRID_LIMITS = (2**31 - 1, 65535, 65535)  # CUDA's largest grid, along its axes 0, 1 and 2.
 
 
 class GridTooLarge(RuntimeError):
@@ -152,8 +152,8 @@ def refuse_grids_that_a_gpu_refuses(on_launch: OnLaunch = lambda *_: None) -> No
 def take_the_first_configuration() -> None:
     """Let `triton.autotune` choose the first configuration that pruning leaves: there is no GPU to time them on.
 
-    A kernel with atomics is launched once more before it counts, but for a trace: on a GPU the trial launches add to its
-    outputs, which shows where `reset_to_zero` is missing.
+    A kernel with atomics runs twice, unless it is traced: a GPU's tuning runs add to the output too, which shows where
+    `reset_to_zero` is missing.
     """
     from triton.runtime.autotuner import Autotuner
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-STANDARD_ERROR = 2  # even if the student's code has replaced sys.stderr
+STANDARD_ERROR = 2  # The descriptor, also where the student's code has replaced sys.stderr.
 
 
 @contextlib.contextmanager

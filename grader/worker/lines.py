@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TOOL_LIMIT_S = 20.0
-MAX_ARGUMENTS = 1000  # of a program
+MAX_ARGUMENTS = 1000  # At most this many arguments of a program are read.
 
 
 class StackFrame(NamedTuple):

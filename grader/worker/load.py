@@ -24,11 +24,13 @@ from grader.worker.errors import LoadError, set_root
 from grader.worker.lines import frames, kernel_of, line_of
 from grader.worker.signature import Signature
 
-LAUNCHES = Path(__file__).with_name("launches.cpp")  # built into the student's library
-REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")  # CUDA's errors for a launch of a wrong shape
-LATE_CYCLES = 20_000_000  # of the GPU, about 10 ms: longer than any launch takes
-LATE_ELEMENTS = 1 << 28  # inputs with more elements are not copied, and so are never late
-CUDA_FLAGS = ["-O3", "-lineinfo"]  # compute-sanitizer names lines, and only reports with a student's line are told
+LAUNCHES = Path(__file__).with_name("launches.cpp")  # This source is built into the student's library.
+# CUDA answers a launch of a wrong shape with one of these.
+REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")
+LATE_CYCLES = 20_000_000  # A late kernel waits this many cycles of the GPU, about 10 ms: longer than any launch takes.
+LATE_ELEMENTS = 1 << 28  # Larger inputs are not copied, so they are never late.
+# With -lineinfo compute-sanitizer names lines; only reports with a student's line are told.
+CUDA_FLAGS = ["-O3", "-lineinfo"]
 
 
 class Loaded(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from grader.worker import doubles
 from grader.worker.entries import undefined
 
-OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas prints registers, spills and shared memory
+OPTIONS = ["-O3", "-std=c++17", "-lineinfo", "-Xptxas=-v"]  # ptxas prints registers, spills and shared memory.
 PTXAS = re.compile(r"^(ptxas info .*|    \d+ bytes stack frame, .*)\n?", re.MULTILINE)
 # For `launches.cpp`. DWARF 4: in DWARF 5, addr2line (binutils 2.40) takes lines of the student's headers for the main
 # file's.

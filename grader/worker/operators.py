@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from grader.protocol import MAX_OPERATORS, RanOperator
 from grader.worker.errors import place_of
 
-MAX_DEPTH = 60  # frames of a stack that are searched; an operator that none of them explains is noted without a line
+MAX_DEPTH = 60  # So many frames of a stack are searched; an operator that none of them explains has no line.
 HOST_VALUES = ("numpy", "tolist", "__array__", "__dlpack__")
 LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton",))
 # PyTorch's operators, by their names with the overload; whatever is registered later, the student may have written.

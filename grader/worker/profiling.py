@@ -10,7 +10,7 @@ import torch
 
 from grader.protocol import MAX_KERNELS, OTHER_KERNELS, RanKernel
 
-MAX_NAME = 300  # characters; whose kernel it is stands at the beginning of a name
+MAX_NAME = 300  # A kernel's name is cut to this many characters; its beginning says whose it is.
 
 
 @contextmanager

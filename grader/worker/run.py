@@ -28,13 +28,14 @@ from grader.worker.operators import OperatorWatch, unwatched, watching
 from grader.worker.profiling import profiled
 
 FILL_BLOCK_BYTES = 1 << 30
-COPIED_ALONE_BYTES = 4 << 20  # a GPU copies less than this in less time than Python takes to request the copy
-SMALL_BLOCK_BYTES = 1 << 20  # PyTorch's largest block from a segment for small tensors; two blocks fill a segment
+COPIED_ALONE_BYTES = 4 << 20  # A GPU copies a smaller result in less time than Python takes to ask for the copy.
+SMALL_BLOCK_BYTES = 1 << 20  # PyTorch's largest block for small tensors; two of them fill a segment.
 
 _Tensor = torch.Tensor  # a parameter is a subclass
 _backward: Callable[..., None] = _Tensor.backward
 _detach, _copy, _copy_each = _Tensor.detach, _Tensor.copy_, torch._foreach_copy_
 _address, _numel, _stride, _itemsize = _Tensor.data_ptr, _Tensor.numel, _Tensor.stride, _Tensor.element_size
+_shape: Callable[..., torch.Size]
 _shape, _dtype, _device = (vars(torch._C.TensorBase)[name].__get__ for name in ("shape", "dtype", "device"))
 _name, _ancestors = type.__dict__["__name__"].__get__, type.__dict__["__mro__"].__get__  # a metaclass may have others
 _collect = gc.collect

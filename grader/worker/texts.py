@@ -15,7 +15,7 @@ from grader.protocol import MAX_PACKED, CompiledText
 from grader.worker.errors import without_root
 
 DISASSEMBLE_S = 20.0
-DISASSEMBLE = ("-gi", "-c")  # with lines of the source, and without other sections
+DISASSEMBLE = ("-gi", "-c")  # With lines of the source, without sections other than code.
 
 
 def texts_of(kernel: Any, most: int, disassembler: str = "") -> tuple[CompiledText, ...]:

@@ -21,7 +21,7 @@ from grader.worker.memory import mapped, tensor_at
 from grader.worker.operators import OperatorWatch, unwatched, watching
 from grader.worker.run import deliver, failure, gradients
 
-MAX_KINDS = 8  # different descriptions of results; they only choose words, so that no more are needed
+MAX_KINDS = 8  # So many different descriptions of results are kept; they only choose words.
 Tell: TypeAlias = Callable[[], None]
 
 

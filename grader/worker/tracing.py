@@ -23,7 +23,7 @@ from grader.worker.memory import mapped
 from grader.worker.operators import OperatorWatch, watching
 from grader.worker.traffic import Traffic
 
-M_PERTURB = -6  # mallopt's name for what MALLOC_PERTURB_ sets
+M_PERTURB = -6  # mallopt's name for what MALLOC_PERTURB_ sets.
 
 
 def call(

@@ -18,7 +18,7 @@ from grader.worker.operators import caller
 from grader.worker.triton_cpu.memory import EMPTY, tensors_of
 from grader.worker.triton_cpu.regions import allocation
 
-LARGE_BYTES = 32 << 20  # from here on, the C library takes memory from the system, full of zeros
+LARGE_BYTES = 32 << 20  # The C library takes larger blocks from the system, full of zeros.
 MAX_OPERATORS = 64
 # Operators that do not read the tensor that they write.
 OVERWRITE = frozenset({"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_"})

@@ -36,8 +36,8 @@ from grader.judge.speed.clock import Batch, InputSets
 from grader.problem import Call, Cost
 from grader.protocol import MATRIX, RanOperator, Reply
 from grader.report.model import Interval, SpeedMeasurement
+from grader.verdict.rounds import HOST_NOISE_S
 from grader.verdict.speed import (
-    HOST_NOISE_S,
     SHARE_OF_FREE_MEMORY,
     SUBMISSION,
     WARM_SETS,
@@ -504,9 +504,9 @@ def test_batches_that_are_run_again_are_counted_by_entrant(course: Course) -> No
         run=lambda *_, **__: SimpleNamespace(collected=True, quiet=next(looks)), renew=lambda _draw: None
     )
     run = course.new()
-    run._batch(sets, run.submission, 1)
+    run.batch(sets, run.submission, 1)
     assert run.repeats == {SUBMISSION: 2}
-    run._batch(sets, run.others[0], 1)
+    run.batch(sets, run.others[0], 1)
     assert run.repeats == {SUBMISSION: 2, run.others[0].name: 1}
 
 
@@ -515,10 +515,10 @@ def test_results_are_handed_in_one_way(course: Course) -> None:
     results = iter([True, True, False])
     sets: Any = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(collected=next(results), quiet=True))
     run = course.new()
-    run._batch(sets, run.submission, 4)
-    run._batch(sets, run.submission, 4)
+    run.batch(sets, run.submission, 4)
+    run.batch(sets, run.submission, 4)
     with pytest.raises(Fault, match="in some batches"):
-        run._batch(sets, run.submission, 4)
+        run.batch(sets, run.submission, 4)
 
 
 def test_a_run_ends_with_a_watched_batch_and_without_the_submission(course: Course) -> None:

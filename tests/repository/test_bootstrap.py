@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -25,12 +26,11 @@ touch .venv/bin/grader && chmod +x .venv/bin/grader
 """
 PIP = "python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "
 UV = "uv pip install --quiet --python .venv/bin/python --compile-bytecode --constraint constraints.txt "
-ALL = "--editable .[dev]"
+ALL, NVCC = "--editable .[dev]", "--editable .[nvcc]"
+INDEX = "--no-deps --extra-index-url /an/index torch"
+CPU = "--no-deps --torch-backend cpu torch"
 NOTHING = "nothing is unreachable"
 Bootstrap = Callable[..., tuple[list[str], str]]
-without_gpu = pytest.mark.skipif(
-    any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg")), reason="this machine has a GPU"
-)
 
 
 @pytest.fixture
@@ -61,69 +61,68 @@ def bootstrap(tmp_path: Path) -> Bootstrap:
     return run
 
 
-def test_pip_alone_installs_the_usual_build_in_one_call(bootstrap: Bootstrap) -> None:
-    calls, words = bootstrap()
-    assert calls == [PIP + ALL]
-    assert "with pip" in words
-    assert "bootstrap: PyTorch 1.0" in words
+class Row(NamedTuple):
+    """programs: that are there besides Python; calls: what installs, in this order; says: words of the output."""
+
+    calls: list[str]
+    programs: tuple[str, ...] = ()
+    unreachable: str = NOTHING
+    variables: Mapping[str, str] = {}
+    says: str = "bootstrap: PyTorch 1.0"
+
+
+WITH_PIP = {
+    "pip alone installs the usual build": Row([PIP + ALL], says="with pip"),
+    "an index that is named is asked for PyTorch alone": Row(
+        [PIP + INDEX, PIP + ALL], variables={"TORCH_INDEX_URL": "/an/index"}
+    ),
+    "an index out of reach is told": Row(
+        [PIP + INDEX, PIP + ALL], (), "/an/index", {"TORCH_INDEX_URL": "/an/index"}, "nothing came of TORCH_INDEX_URL"
+    ),
+    "an index is asked through uv": Row([UV + INDEX, UV + ALL], ("uv",), variables={"TORCH_INDEX_URL": "/an/index"}),
+}
+WITHOUT_GPU = {
+    "uv is asked for the CPU build": Row([UV + CPU, UV + ALL], ("uv",), says="with uv"),
+    "a CPU build out of reach is told": Row([UV + CPU, UV + ALL], ("uv",), "--torch-backend", says="out of reach"),
+    "who sets up for another machine chooses": Row(
+        [UV + CPU.replace("cpu", "auto"), UV + ALL], ("uv",), variables={"UV_TORCH_BACKEND": "auto"}
+    ),
+    "without a toolkit nvcc comes as a package": Row([PIP + ALL, PIP + NVCC], variables={"NVCC": ""}),
+    "nvcc out of reach is done without": Row(
+        [PIP + ALL, PIP + NVCC], (), "[nvcc]", {"NVCC": ""}, "nvcc is out of reach"
+    ),
+}
+WITH_GPU = {
+    "uv installs the usual build": Row([UV + ALL], ("uv", "nvidia-smi")),
+    "a GPU's machine has a toolkit of its own": Row([UV + ALL], ("uv", "nvidia-smi"), variables={"NVCC": ""}),
+    "where uv fails pip installs": Row(
+        [UV + ALL, PIP + ALL],
+        ("uv", "nvidia-smi"),
+        "--compile-bytecode",
+        says="uv could not install this; now with pip",
+    ),
+}
+
+
+def tried(bootstrap: Bootstrap, row: Row) -> None:
+    calls, words = bootstrap(*row.programs, unreachable=row.unreachable, **row.variables)
+    assert [call for call in calls if not call.startswith("nvidia-smi")] == row.calls
+    assert row.says in words
+
+
+@pytest.mark.parametrize("row", [*WITH_PIP.values(), *WITH_GPU.values()], ids=[*WITH_PIP, *WITH_GPU])
+def test_what_is_installed(bootstrap: Bootstrap, row: Row) -> None:
+    tried(bootstrap, row)
+
+
+@pytest.mark.skipif(
+    any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg")), reason="this machine has a GPU"
+)
+@pytest.mark.parametrize("row", WITHOUT_GPU.values(), ids=WITHOUT_GPU)
+def test_what_is_installed_without_a_gpu(bootstrap: Bootstrap, row: Row) -> None:
+    tried(bootstrap, row)
 
 
 def test_nothing_is_installed_twice(bootstrap: Bootstrap) -> None:
     bootstrap()
     assert bootstrap() == ([], "")
-
-
-@without_gpu
-def test_without_a_gpu_uv_is_asked_for_the_cpu_build(bootstrap: Bootstrap) -> None:
-    calls, words = bootstrap("uv")
-    assert calls == [UV + "--no-deps --torch-backend cpu torch", UV + ALL]
-    assert "with uv" in words
-
-
-@without_gpu
-def test_a_cpu_build_out_of_reach_is_told_and_the_usual_one_taken(bootstrap: Bootstrap) -> None:
-    calls, words = bootstrap("uv", unreachable="--torch-backend")
-    assert calls == [UV + "--no-deps --torch-backend cpu torch", UV + ALL]
-    assert "out of reach" in words
-
-
-@without_gpu
-def test_who_sets_up_for_another_machine_chooses_the_build(bootstrap: Bootstrap) -> None:
-    calls, _ = bootstrap("uv", UV_TORCH_BACKEND="auto")
-    assert calls[0] == UV + "--no-deps --torch-backend auto torch"
-
-
-@without_gpu
-@pytest.mark.parametrize("unreachable", [NOTHING, "[nvcc]"])
-def test_without_a_gpu_and_a_toolkit_nvcc_comes_as_a_package_or_is_done_without(
-    bootstrap: Bootstrap, unreachable: str
-) -> None:
-    calls, words = bootstrap(NVCC="", unreachable=unreachable)
-    assert calls == [PIP + ALL, PIP + "--editable .[nvcc]"]
-    assert ("nvcc is out of reach" in words) == (unreachable != NOTHING)
-
-
-def test_a_gpus_machine_has_a_toolkit_of_its_own(bootstrap: Bootstrap) -> None:
-    calls, _ = bootstrap("uv", "nvidia-smi", NVCC="")
-    assert [call for call in calls if call.startswith("uv")] == [UV + ALL]
-
-
-def test_with_a_gpu_uv_installs_the_usual_build(bootstrap: Bootstrap) -> None:
-    calls, _ = bootstrap("uv", "nvidia-smi")
-    assert [call for call in calls if call.startswith("uv")] == [UV + ALL]
-
-
-def test_where_uv_fails_pip_installs(bootstrap: Bootstrap) -> None:
-    calls, words = bootstrap("uv", "nvidia-smi", unreachable="--compile-bytecode")
-    assert [call for call in calls if not call.startswith("nvidia-smi")] == [UV + ALL, PIP + ALL]
-    assert "uv could not install this; now with pip" in words
-
-
-@pytest.mark.parametrize("unreachable", [NOTHING, "/an/index"])
-@pytest.mark.parametrize(("programs", "installer"), [((), PIP), (("uv",), UV)])
-def test_the_index_that_is_named_is_asked_for_pytorch_alone(
-    bootstrap: Bootstrap, programs: tuple[str, ...], installer: str, unreachable: str
-) -> None:
-    calls, words = bootstrap(*programs, TORCH_INDEX_URL="/an/index", unreachable=unreachable)
-    assert calls == [installer + "--no-deps --extra-index-url /an/index torch", installer + ALL]
-    assert ("nothing came of TORCH_INDEX_URL" in words) == (unreachable != NOTHING)

@@ -63,22 +63,6 @@ def test_a_new_subject_that_is_too_long_fails(repository: Path) -> None:
     assert found.stderr.count("73 characters") == 1
 
 
-def test_a_shallow_clone_is_looked_at_as_far_as_it_goes(repository: Path, tmp_path: Path) -> None:
-    commit(repository, LONG)
-    commit(repository, "short")
-    git(tmp_path, "clone", "--depth", "1", repository.as_uri(), "one")
-    assert check(tmp_path / "one").returncode == 0
-    git(tmp_path, "clone", "--depth", "3", repository.as_uri(), "three")
-    assert check(tmp_path / "three").returncode == 1
-
-
-def test_without_a_history_it_says_so(repository: Path) -> None:
-    (repository / ".git").rename(repository.parent / "elsewhere")
-    found = check(repository)
-    assert found.returncode == 0
-    assert "git tells no history here" in found.stderr
-
-
 def test_a_hook_looks_at_the_message_it_is_given(repository: Path, tmp_path: Path) -> None:
     message = tmp_path / "message"
     message.write_text(f"{LONG[1:]}\n\n{LONG}\n", encoding="utf-8")

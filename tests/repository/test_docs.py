@@ -37,13 +37,13 @@ BLOCK = re.compile(r"^(At the end of )?`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULT
 
 @pytest.fixture
 def course_with_a_fifth(tmp_path: Path) -> Path:
-    """A copy of the course with the assignment that CONTRIBUTING.md adds, made from that page alone, and one in CUDA C++ whose signature
-    no other has (`tests/support/row_sum`).
+    """A copy of the course with the assignment that docs/ASSIGNMENTS.md adds, made from that page alone, and one in CUDA C++ whose
+    signature no other has (`tests/support/row_sum`).
     """
     course = tmp_path / "course"
     for room in ("assignments", "reference", "starter"):
         shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
-    files = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    files = BLOCK.findall((ROOT / "docs" / "ASSIGNMENTS.md").read_text(encoding="utf-8"))
     assert len(files) == 8
     for more, name, content in files:
         path = course / name
@@ -53,7 +53,7 @@ def course_with_a_fifth(tmp_path: Path) -> Path:
     return course
 
 
-def test_contributing_adds_a_fifth_assignment(course_with_a_fifth: Path, start_run: StartRun) -> None:
+def test_the_page_adds_a_fifth_assignment(course_with_a_fifth: Path, start_run: StartRun) -> None:
     course = course_with_a_fifth
     assert [one.name for one in load_course(course)][-2:] == ["elu", "row_sum"]
     arguments = ("--course", course, "--device", "cpu", "--assignment", "elu")
@@ -72,7 +72,7 @@ def graded(submission: Path, course: Path, assignment: str) -> dict[str, CaseRes
     return {one.name: one for one in cases(judge(submission, course, assignment, "cpu"))}
 
 
-def test_contributings_mistake_is_named(course_with_a_fifth: Path, tmp_path: Path) -> None:
+def test_its_mistake_is_named(course_with_a_fifth: Path, tmp_path: Path) -> None:
     kernel = (course_with_a_fifth / "reference" / "elu.py").read_text()
     (tmp_path / "elu.py").write_text(kernel.replace("tl.exp(tl.minimum(x, 0.0)) - 1", "tl.exp(tl.minimum(x, 0.0))"))
     words = "y is what comes out without the − 1: consistent with a term that is missing"
@@ -114,7 +114,7 @@ def test_a_cuda_assignment_with_another_signature_is_added_by_its_files_alone(
         assert all(one in " ".join([case.outcome, case.message, *case.diagnosis]) for one in words), case
 
 
-def test_contributing_check_fails_a_wrong_kernel(course_with_a_fifth: Path, tmp_path: Path) -> None:
+def test_its_check_fails_a_wrong_kernel(course_with_a_fifth: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.mkdir()
     kernel = (
@@ -145,16 +145,6 @@ def rows(text: str, heading: str) -> list[list[str]]:
     lines = text[text.index(f"\n| {heading}") :].splitlines()[3:]
     table = lines[: next((number for number, line in enumerate(lines) if not line.startswith("|")), len(lines))]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
-
-
-def test_the_readme_is_two_screens_of_short_sentences() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 100
-    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
-    paragraphs = re.split(r"\n\n|^[|#].*$", CODE_BLOCK.sub("", text), flags=re.MULTILINE)
-    sentences = [one for part in paragraphs for one in re.split(r"(?<=[.:])\s", part.replace("\n", " "))]
-    shown = [re.sub(r"\]\([^)]*\)", "", one) for one in sentences]  # without the addresses of links
-    assert [one for one in shown if len(one) > 240] == []
 
 
 def test_the_options_that_are_told_are_those_of_grader_run() -> None:

@@ -7,13 +7,13 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import grimp
 import pytest
 import torch
 
 from docs.pictures import attention, gelu, house, report, softmax
 from docs.pictures.everything import COURSE, pictures
 from tests.conftest import ROOT
-from tests.repository.test_house import HOUSE, PAGE, imports, room_of, rooms_of_page
 
 PICTURES = pictures()
 NAMES = [str(path.relative_to(ROOT)) for path in PICTURES]
@@ -56,65 +56,42 @@ def test_a_picture_is_fit_for_an_img(text: str) -> None:
     assert re.findall(r"https?:[^\"]*", text) == ["http://www.w3.org/2000/svg"]
 
 
-@pytest.mark.parametrize("text", PICTURES.values(), ids=NAMES)
-def test_every_class_has_a_rule_and_every_rule_is_of_use(text: str) -> None:
-    root = ET.fromstring(text)
-    style = re.sub(r"(?s)^.*\n\}\n", "", root.findtext(f"{SVG}style") or "")
-    used = {name for one in root.iter() for name in one.get("class", "").split()}
-    assert used - {"code"} <= set(re.findall(r"\.([a-z][\w-]*)", style)), "a mark without a colour is black"
-    assert set(re.findall(r"\.([a-z][\w-]*)", style)) <= used
+GRAPH = grimp.build_graph("grader")
+imports = GRAPH.find_modules_directly_imported_by
+ROOMS = {room for one in house.PROCESSES for room in one.rooms} | set(house.SHARED)
 
 
-@pytest.mark.parametrize("text", PICTURES.values(), ids=NAMES)
-def test_nothing_lies_beyond_the_paper(text: str) -> None:
-    """Texts are measured as those of a wide font, 0.62 of their size a letter on average."""
-    root = ET.fromstring(text)
-    left, top, width, height = (float(one) for one in root.attrib["viewBox"].split())
-    beyond = []
-    for one in root.iter():
-        x, y = float(one.get("x", 0)), float(one.get("y", 0))
-        long, high = float(one.get("width", 0)), float(one.get("height", 0))
-        if one.tag == f"{SVG}text":
-            size = 16 if "heading" in one.get("class", "") else 12
-            long, high = float(one.get("textLength", 0.62 * size * len(one.text or ""))), 0
-            x -= {"start": 0.0, "middle": long / 2, "end": long}[one.get("text-anchor", "start")]
-        if one is not root and not (x >= left and y >= top and x + long <= left + width and y + high <= top + height):
-            beyond.append((one.text, one.attrib))
-    assert beyond == []
+def room_of(module: str) -> str:
+    """The longest name of a room that a module lies in; "" for a module of none."""
+    path = module.removeprefix("grader.").replace(".", "/")
+    return max((room for room in ROOMS if f"{path}.py" == room or f"{path}/".startswith(room)), key=len, default="")
 
 
 def test_the_house_has_every_room_in_the_process_that_runs_it() -> None:
-    graph, floors = imports(HOUSE), list(rooms_of_page(PAGE))
-
-    def rooms(start: str, leave_out: str = "") -> set[str]:
-        """Rooms whose code a process imports that starts with this file."""
-        found, left = set(), [start]
-        while left:
-            file = left.pop()
-            if file not in found and room_of(file, floors) != leave_out:
-                found.add(file)
-                left += graph[file]
-        return {room_of(file, floors) for file in found}
+    def rooms(start: str, but: str = "") -> set[str]:
+        """Rooms whose code a process imports that starts with this module."""
+        graph = grimp.build_graph("grader")
+        for module in [one for one in graph.modules if but and room_of(one) == but]:
+            graph.remove_module(module)
+        return {room_of(one) for one in (start, *graph.find_upstream_modules(start))} - {""}
 
     # `grader doctor` is the exception: it looks at walls from inside, and has no submission
-    front, judge = rooms("cli.py", leave_out="doctor/"), rooms("judge/__main__.py")
-    worker = rooms("worker/__main__.py")
+    front, judge = rooms("grader.cli", but="doctor/"), rooms("grader.judge.__main__")
+    worker = rooms("grader.worker.__main__")
     assert set(house.FRONT.rooms) == front - judge | {"doctor/"}
     assert set(house.JUDGE.rooms) == judge - front
     assert set(house.WORKER.rooms) == worker - judge
     assert set(house.SHARED) == front & judge
     assert worker == {"worker/", house.REQUESTS.form}
-    drawn = {room for one in house.PROCESSES for room in one.rooms} | set(house.SHARED)
-    assert drawn == set(floors) - {"__main__.py"}
+    assert {module for module in GRAPH.modules if not room_of(module)} == {"grader", "grader.__main__"}
 
 
 def test_what_crosses_a_wall_of_the_house_is_known_on_both_sides() -> None:
-    graph, floors = imports(HOUSE), list(rooms_of_page(PAGE))
     at_home = {room: process.name for process in house.PROCESSES for room in process.rooms}
     for one in house.CROSSINGS:
         assert at_home[one.start] != at_home[one.end]
-        for room in (one.start, one.end):
-            assert any(one.form in others for file, others in graph.items() if room_of(file, floors) == room), one
+        importers = {room_of(name) for name in GRAPH.modules for other in imports(name) if room_of(other) == one.form}
+        assert {one.start, one.end} <= importers, one
 
 
 def test_tiles_of_the_causal_map_are_what_the_mask_says() -> None:

@@ -6,6 +6,7 @@
     python -m tests.support.quality --again         also those that the record has without a fault
     python -m tests.support.quality --limit-s 600   begin nothing new after so many seconds; the next run goes on from there
     python -m tests.support.quality --render        write the page again from the record
+    python -m tests.support.quality --rows          print every kernel of the record, with the cases that catch it
 
 The record is docs/grader_quality.json, with a part for each device; the page is docs/GRADER_QUALITY.md. The record is
 written after each kernel. A later run grades kernels that are missing in the record or have a fault there. If the
@@ -41,7 +42,7 @@ from grader.assignment import Device
 from tests.conftest import ROOT
 from tests.support import steady
 from tests.support.corpus import Entry, Found, entries
-from tests.support.quality_page import DEVICE_NAMES, page
+from tests.support.quality_page import DEVICE_NAMES, page, rows
 from tests.support.warm_judge import Cases
 
 RECORD = ROOT / "docs" / "grader_quality.json"
@@ -219,14 +220,19 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=DEVICE_NAMES, default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", choices=DEVICE_NAMES)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--only", default="")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--limit-s", type=float, default=math.inf)
     parser.add_argument("--render", action="store_true")
+    parser.add_argument("--rows", action="store_true")
     arguments = parser.parse_args()
-    device: Device = arguments.device
+    if arguments.rows:
+        devices = [arguments.device] if arguments.device else list(DEVICE_NAMES)
+        print(rows(json.loads(RECORD.read_text(encoding="utf-8")), devices, arguments.only), end="")
+        return
+    device: Device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     left = 0
     if not arguments.render:
         for number in (signal.SIGTERM, signal.SIGINT):

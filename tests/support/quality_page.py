@@ -1,12 +1,13 @@
-"""Makes docs/GRADER_QUALITY.md from its record, docs/grader_quality.json."""
+"""Makes docs/GRADER_QUALITY.md from its record, docs/grader_quality.json, and prints the record's rows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from grader.assignment import Device
-from tests.support.corpus import HANGING_LIMIT_S, entries
+from tests.support.corpus import HANGING_LIMIT_S, Entry, entries
 
 DEVICE_NAMES: dict[Device, str] = {"cpu": "CPU", "cuda": "GPU"}
 HOW = f"""\
@@ -35,49 +36,69 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# How good the grader is",
         "",
-        "Wrong kernels, each with one mistake that students make (`tests/corpora/mutants/`), and right ones, written in different ways",
-        "(`tests/corpora/accepted/`). Made by `python -m tests.support.quality` from what happened on the devices named here; do not edit.",
+        "The grader is graded by wrong kernels, each with one mistake that students make (`tests/corpora/mutants/`), and by right",
+        "ones, each written in another way (`tests/corpora/accepted/`). This is what happened on the devices named here; the page is",
+        "made by `python -m tests.support.quality`. Every kernel, with its mistake and the cases that catch it:",
         "",
+        "    python -m tests.support.quality --rows                    # all of it; --device cpu or cuda: of one device",
+        "    python -m tests.support.quality --rows --only softmax     # the kernels with this in their names",
+        "",
+        "| device | assignment | wrong kernels caught | how their first case ends | right kernels passed |",
+        "|---|---|---:|---|---:|",
     ]
-    missing = [DEVICE_NAMES[device] for device in DEVICE_NAMES if device not in record]
-    if missing:
-        lines += [
-            f"**Not run yet: {' and '.join(missing)}.** The same command on such a machine adds it. Until then nothing here says what it",
-            "would find: races, bfloat16 and offsets beyond 2³¹ show only there.",
-            "",
-        ]
-    run = {device: record[device] for device in DEVICE_NAMES if device in record}
-    for device, mine in run.items():
-        if names := _missing(device, mine):
-            told = ", ".join(f"`{name}`" for name in names)
-            lines += [f"{not_run(device)} {told}. The same command there adds them.", ""]
-    lines += ["| device | assignment | wrong kernels caught | right kernels passed |", "|---|---|---:|---:|"]
-    for mine in run.values():
+    for mine in (record[device] for device in DEVICE_NAMES if device in record):
         for assignment in _assignments():
             wrong, right = (_of(mine[kind], assignment) for kind in ("mutants", "accepted"))
             caught, passed = sum(map(_caught, wrong.values())), sum(map(_passed, right.values()))
-            lines.append(
-                f"| {mine['machine']}, torch {mine['torch']} | {assignment} | {caught} of {len(wrong)} | {passed} of {len(right)} |"
+            ends = ", ".join(
+                f"{outcome.replace('_', ' ')} {count}"
+                for outcome, count in Counter(one["outcome"] for one in wrong.values()).most_common()
             )
-    lines += ["", "## What these numbers mean", "", *HOW.splitlines()]
-    lines += ["", "## What no case catches", "", *GAPS.splitlines(), ""]
-    for device, mine in run.items():
-        for assignment in _assignments():
-            lines += tables(DEVICE_NAMES[device], assignment, _of(mine["mutants"], assignment))
-    lines += ["## Wrong kernels that are not wrong everywhere", ""]
-    for entry in entries("mutants"):
-        for device, name in DEVICE_NAMES.items():
-            if entry.mutant.on(device) is None:
-                lines.append(f"- `{entry.id}`, not run on a {name}: {entry.mutant.mistake}")
-    lines += ["", "## Right kernels", ""]
-    for entry in entries("accepted"):
-        lines.append(f"- `{entry.id}`: {entry.accepted.how}")
+            lines.append(
+                f"| {mine['machine']}, torch {mine['torch']} | {assignment} | {caught} of {len(wrong)} | {ends} "
+                f"| {passed} of {len(right)} |"
+            )
+    lines.append("")
+    for device, name in DEVICE_NAMES.items():
+        if device not in record:
+            lines += [f"Not run on a {name} yet: races, bfloat16 and offsets beyond 2³¹ show only on a GPU.", ""]
+        elif missing := _missing(device, record[device]):
+            lines += [
+                f"{len(missing)} kernels of the corpora have not been run on a {name} yet; `--rows` names them.",
+                "",
+            ]
+    lines += ["## What these numbers mean", "", *HOW.splitlines()]
+    lines += ["", "## What no case catches", "", *GAPS.splitlines()]
     return "\n".join(lines) + "\n"
 
 
-def not_run(device: Device) -> str:
-    """The beginning of the line that names kernels missing in the record."""
-    return f"**Not run on a {DEVICE_NAMES[device]} yet:**"
+def rows(record: dict[str, Any], devices: Sequence[Device], only: str = "") -> str:
+    """Every kernel with `only` in its name, as in mutants/softmax-plain: what is wrong or special with it, and what became of it."""
+
+    def chosen(kind: Literal["mutants", "accepted"]) -> list[Entry]:
+        return [entry for entry in entries(kind) if only in f"{kind}/{entry.id}"]
+
+    lines: list[str] = []
+    names = {entry.id for entry in chosen("mutants")}
+    for device in (one for one in devices if one in record):
+        mine = record[device]
+        for assignment in _assignments():
+            if found := {name: one for name, one in _of(mine["mutants"], assignment).items() if name in names}:
+                lines += tables(DEVICE_NAMES[device], assignment, found)
+        if missing := [name for name in _missing(device, mine) if only in name]:
+            lines += [f"## Not run on a {DEVICE_NAMES[device]} yet", "", *(f"- {name}" for name in missing), ""]
+    elsewhere = [
+        (entry, device) for entry in chosen("mutants") for device in devices if entry.mutant.on(device) is None
+    ]
+    if elsewhere:
+        lines += ["## Wrong kernels that are not wrong everywhere", ""]
+        lines += [
+            f"- {entry.id}, not run on a {DEVICE_NAMES[device]}: {entry.mutant.mistake}" for entry, device in elsewhere
+        ]
+        lines.append("")
+    if accepted := chosen("accepted"):
+        lines += ["## Right kernels", "", *(f"- {entry.id}: {entry.accepted.how}" for entry in accepted)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _missing(device: Device, mine: dict[str, Any]) -> list[str]:

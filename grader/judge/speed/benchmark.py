@@ -236,7 +236,7 @@ class BenchmarkRun:
                 with self._may_leave_out(entrant.name):
                     self._invite(sets, entrant, collects=True)
                     if entrant.name not in YARDSTICKS:
-                        self._batch(sets, entrant, 1, collect=True)
+                        self.batch(sets, entrant, 1, collect=True)
                         if not self._check.accepts(sets.calls[0], sets.output(0)):
                             raise Fault.of_machine(f"the baseline {entrant.name} gives wrong answers in {case.id}")
                     call_s[entrant.name] = self._settled_s(sets, entrant)
@@ -245,13 +245,13 @@ class BenchmarkRun:
             del call_s[NULL]  # the null entrant's batches are as large as the submission's
             self._shared.note("warming up your code")
             self._invite(sets, self.submission, collects=True)
-            first = self._batch(sets, self.submission, 1, check=True, watched=True)  # the first call may compile
+            first = self.batch(sets, self.submission, 1, check=True, watched=True)  # the first call may compile
             self.roofline = roofline_of(case, sets.calls[0])
             set_bytes = bytes_of_set(case, sets.calls[0], first.collected)
 
             def by_both_clocks(calls: int) -> float:
-                nothing = self._batch(sets, self.null, calls)
-                batch = self._batch(sets, self.submission, calls)
+                nothing = self.batch(sets, self.null, calls)
+                batch = self.batch(sets, self.submission, calls)
                 return max(batch.claimed_s, (batch.wall_s - nothing.wall_s) / calls)
 
             limit_s = case.assignment.spec.timing.slow_limit * max(call_s[name] for name in case.opponents)
@@ -270,7 +270,7 @@ class BenchmarkRun:
         """Seconds of a call in the second of two batches that took about the same."""
         last, started = math.inf, time.monotonic()
         for _ in range(SETTLE_BATCHES):
-            call_s = self._batch(sets, entrant, len(sets.calls)).claimed_s
+            call_s = self.batch(sets, entrant, len(sets.calls)).claimed_s
             if abs(call_s - last) <= SETTLED * call_s:
                 break
             if math.isfinite(last) and time.monotonic() - started > SETTLE_LIMIT_S:
@@ -405,9 +405,9 @@ class BenchmarkRun:
 
     def _run_batch(self, entrant: Entrant, *, check: bool = False, watched: bool = False) -> Batch:
         calls = self.calls[SUBMISSION if entrant.name == NULL else entrant.name]
-        return self._batch(self.sets, entrant, calls, check=check, watched=watched)
+        return self.batch(self.sets, entrant, calls, check=check, watched=watched)
 
-    def _batch(
+    def batch(
         self,
         sets: InputSets,
         entrant: Entrant,

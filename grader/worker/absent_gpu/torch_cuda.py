@@ -18,7 +18,7 @@ from grader.protocol import Gpu
 from grader.worker.absent_gpu.tensors import GPU, on_cpu
 from grader.worker.gpu_only import NeedsGpu
 
-BLOCK_BYTES = 48 << 10  # of shared memory, for a block that does not ask for more
+BLOCK_BYTES = 48 << 10  # A block that does not ask for more has this much shared memory.
 
 
 class Stream:

@@ -15,8 +15,8 @@ from triton.runtime import driver
 from grader.protocol import Gpu
 from grader.worker.absent_gpu.tensors import GPU
 
-MAX_THREADS = 1024  # of a block
-SIZED = 0x04  # the form of an attribute in `.nv.info` with a size; the value is a function's number and a count
+MAX_THREADS = 1024  # CUDA allows no more threads in a block.
+SIZED = 0x04  # An attribute of this form in `.nv.info` has a size; its value is a function's number and a count.
 REGISTERS, FRAME_BYTES = 0x2F, 0x11
 
 

@@ -27,12 +27,12 @@ from grader.worker.entries import undefined
 from grader.worker.lines import StackFrame, frames, frames_of_all, line_of
 
 HERE = Path(__file__).parent
-RUNTIME = HERE / "runtime.o"  # built by the judge beforehand
+RUNTIME = HERE / "runtime.o"  # The judge builds this file before a worker needs it.
 RUNTIME_LIMIT_S = 120.0
 WORD = (1 << 64) - 1
 MAX_WORDS, MAX_FLOATS = 12, 8  # arguments that `cuda_cpu_call` passes on
-TRANSLATED = "translated"  # the folder of the rewritten files
-MAX_PLACES = 4  # of a stack
+TRANSLATED = "translated"  # The rewritten files lie in this folder.
+MAX_PLACES = 4  # At most this many places of a stack are told.
 # DWARF 4: in DWARF 5, addr2line (binutils 2.40) takes lines of the student's headers for the main file's.
 COMMON = ["-std=c++17", "-fPIC", "-g1", "-gdwarf-4", f"-I{HERE / 'include'}"]
 STUDENT = ["-O1", "-include", "cuda_runtime.h", "-fsanitize=thread,alignment", "-fsanitize-recover=alignment"]

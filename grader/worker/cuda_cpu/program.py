@@ -24,7 +24,7 @@ from grader.worker.late import told_where
 from grader.worker.signature import Signature
 from grader.worker.windows import ELEMENT_BYTES, Floats
 
-NULL_BYTES = 4096  # an address below is a null pointer's, or near it
+NULL_BYTES = 4096  # A smaller address came of a null pointer.
 
 
 class EndedBySignal(LoadError):

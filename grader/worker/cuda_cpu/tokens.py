@@ -19,7 +19,7 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-NAMELESS = ("else", "do", "return")  # keywords before an expression
+NAMELESS = ("else", "do", "return")  # An expression, not a name, follows these keywords.
 OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 

@@ -17,7 +17,7 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime.interpreter import InterpreterBuilder
 
-ELEMENTWISE = {"max": "maximum", "min": "minimum"}  # Python's name, and that of Triton's language
+ELEMENTWISE = {"max": "maximum", "min": "minimum"}  # Python's names, and those of Triton's language.
 
 
 def provide() -> None:

@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-NAME = "_grader_values_of_loop"  # in the globals of a kernel, where the interpreter puts its own
+NAME = "_grader_values_of_loop"  # A kernel's globals have the interpreter's own function under this name.
 WIDE = {tl.int64, tl.uint64}
 
 

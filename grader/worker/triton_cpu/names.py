@@ -24,8 +24,8 @@ from triton.runtime.jit import JITCallable
 
 from grader.worker.triton_cpu import extremes
 
-REFUSED = "_grader_refused_name"  # in the globals of a kernel
-LOOPS = (tl.range, tl.static_range)  # as they are before the interpreter replaces them
+REFUSED = "_grader_refused_name"  # A kernel's globals have the function that refuses a name under this name.
+LOOPS = (tl.range, tl.static_range)  # Triton's loops, before the interpreter replaces them.
 
 
 def provide() -> None:

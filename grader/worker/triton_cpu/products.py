@@ -6,7 +6,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import min_dot_size
 from triton.runtime import interpreter
 
-WARP = 32  # threads
+WARP = 32  # A warp has this many threads.
 
 
 def provide() -> None:

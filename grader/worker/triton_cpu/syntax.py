@@ -20,7 +20,7 @@ from grader.worker.triton_cpu import loops
 
 # In the globals of a kernel
 REFUSED, IS_TENSOR = "_grader_refused_syntax", "_grader_is_tensor"
-CONDITION = "_grader_condition"  # a variable of a kernel
+CONDITION = "_grader_condition"  # A variable of this name is put into a kernel.
 RETURN_IN_A_LOOP = "Cannot have `return` statements inside `while` or `for` statements in triton."
 OPERATORS = {
     ast.Compare: {ast.Is, ast.IsNot, *CodeGenerator._method_name_for_comp_op},

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from grader.worker.triton_cpu.order import Ids
 
-WARP = 32  # threads
-VECTOR_BYTES = 16  # that a thread loads or stores at once
-EVERY = np.int32(-1)  # in place of a lane: every thread has the element
+WARP = 32  # A warp has this many threads.
+VECTOR_BYTES = 16  # A thread loads or stores this many bytes at once.
+EVERY = np.int32(-1)  # Stands in place of a lane's number where every thread has the element.
 
 
 class Block(NamedTuple):

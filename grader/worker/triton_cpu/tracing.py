@@ -28,12 +28,13 @@ from grader.worker.triton_cpu import checking
 from grader.worker.triton_cpu.checker import Checker, Mask, UnmaskedLanes
 from grader.worker.triton_cpu.regions import Addresses, Region, allocation
 
-MAX_PROGRAMS = 16  # of a launch
+MAX_PROGRAMS = 16  # At most this many programs of a launch run.
 LEAST_PROGRAMS = 2
-LAUNCH_S = 1.5  # of this process, so that a busy machine cuts nothing
-PROGRAM_S = 6.0  # a program that runs longer is stopped: it may wait for a program that does not run
+# No further program of a launch begins after this much of the process's own time: a busy machine cuts nothing.
+LAUNCH_S = 1.5
+PROGRAM_S = 6.0  # A program that runs longer is stopped: it may wait for one that does not run.
 CALL_S = 15.0
-MAX_ALIKE = 3  # launches of which programs run, of those in a row that are alike
+MAX_ALIKE = 3  # Of launches in a row that are alike, programs of so many run.
 MAX_LAUNCHES, MAX_ACCESSES, MAX_TENSORS, MAX_DOTS = 32, 64, 32, 16
 MAX_STEP = 1 << 62
 WARPS, WARP = 4, 32  # of a program that asks for no other number, and threads of a warp
