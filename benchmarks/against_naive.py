@@ -64,7 +64,7 @@ class Row:
         return self.ratio < 1 / SLOWER
 
 
-class Contender:
+class Worker:
     """A function with its arguments, and how many of its calls make a batch."""
 
     def __init__(self, call: Callable[[], object]) -> None:
@@ -187,7 +187,7 @@ def built(source: Path, entry: str) -> Function | None:
 
 def measure(case: BoundCase, reference: Function, eager: Function, rounds: int) -> Row:
     inputs = case.inputs(0, 0, torch.device("cuda"))
-    ours, theirs = Contender(bound(reference, inputs)), Contender(bound(eager, inputs))
+    ours, theirs = Worker(bound(reference, inputs)), Worker(bound(eager, inputs))
     times = []
     for number in range(rounds):
         first, second = (ours, theirs) if number % 2 == 0 else (theirs, ours)

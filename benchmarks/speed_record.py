@@ -33,9 +33,9 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.records import text_of  # noqa: E402
 from grader.assignment import load_course  # noqa: E402
-from grader.contender.contender import Contender  # noqa: E402
 from grader.contender.cuda_cpu import cache_folder  # noqa: E402
 from grader.contender.pool import WorkerPool, end_all  # noqa: E402
+from grader.contender.worker import Worker  # noqa: E402
 from grader.job import Request, Staged  # noqa: E402
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases  # noqa: E402
 from grader.judge.comparison import Comparison, Reference  # noqa: E402
@@ -164,10 +164,10 @@ def _benchmarks(run: Run, crew: Crew) -> Benchmarks:
 
 def repetition(benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
     """What a grading would make of the case: what was measured, and the points."""
-    workers: list[Contender] = []
+    workers: list[Worker] = []
     load_s: list[float] = []
 
-    def loaded() -> Contender:
+    def loaded() -> Worker:
         started = time.monotonic()
         workers.append(worker := start(pool))
         load_file(worker, folder, case.assignment)
@@ -192,7 +192,7 @@ def repetition(benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, f
     }
 
 
-def start(pool: WorkerPool) -> Contender:
+def start(pool: WorkerPool) -> Worker:
     """A worker that a benchmark run treats as a student's: the course's own are spared the wiping of memory before each batch."""
     worker = pool.start_own("cuda", CACHES)
     worker.trusted = False

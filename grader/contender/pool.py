@@ -16,11 +16,11 @@ from typing import TypeVar
 
 import grader
 from grader.assignment import Device
-from grader.contender.contender import Contender
 from grader.contender.fault import Fault
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.server import ForkServer
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
+from grader.contender.worker import Worker
 
 T = TypeVar("T")
 
@@ -37,11 +37,11 @@ def workers_at_once(gpu_gib: float = math.inf) -> int:
     return int(max(1, min(MAX_AT_ONCE, SHARE_OF_CORES * cores, gpu_gib / GIB_PER_WORKER)))
 
 
-def end_all(workers: Iterable[Contender]) -> None:
+def end_all(workers: Iterable[Worker]) -> None:
     """End workers at the same time, because each end takes a while."""
     workers = [worker for worker in workers if worker.alive]
 
-    def end(worker: Contender) -> None:
+    def end(worker: Worker) -> None:
         with suppress(OSError):  # the others must end all the same
             worker.kill()
 
@@ -68,7 +68,7 @@ class WorkerPool:
         self._scratch = folder / "scratch"
         self._kernels = folder / "kernels"  # compiled by one worker of the submission, used by all
         self._numbers = count()
-        self._workers: list[Contender] = []
+        self._workers: list[Worker] = []
         self._servers: dict[tuple[WorkerKind, bool], ForkServer] = {}  # by kind, and whether they are the course's own
         self._lock = threading.RLock()
         self._given = False  # whether code of the submission may have run
@@ -83,7 +83,7 @@ class WorkerPool:
         imports: Sequence[str] = (),
         alone: bool = False,
         tool: Sequence[str] = (),
-    ) -> Contender:
+    ) -> Worker:
         """Start a worker for the submission, of the device's kind by default, and wait until it is ready.
 
         Args:
@@ -106,7 +106,7 @@ class WorkerPool:
         self._given = True
         return worker
 
-    def _start(self, kind: WorkerKind, imports: Sequence[str], tool: Sequence[str]) -> Contender:
+    def _start(self, kind: WorkerKind, imports: Sequence[str], tool: Sequence[str]) -> Worker:
         caches = self._kernels_folder() if kind == "cuda" else None
         if tool:
             worker = self._worker(kind, self._new_folder(), caches, self.jail, self._readable, tool=tool)
@@ -124,13 +124,13 @@ class WorkerPool:
             worker.ready()
         return worker
 
-    def start_own(self, kind: WorkerKind, caches: Path | None = None, imports: Sequence[str] = ()) -> Contender:
+    def start_own(self, kind: WorkerKind, caches: Path | None = None, imports: Sequence[str] = ()) -> Worker:
         """Start a worker for the course's own code: without a jail, and with lasting caches. Does not wait until it is
         ready.
         """
         return self._forked(self.own_server(kind), kind, caches, imports, trusted=True)
 
-    def canary(self, kind: WorkerKind, folder: Path) -> Contender:
+    def canary(self, kind: WorkerKind, folder: Path) -> Worker:
         """Start a worker for the staff's file in `folder`: in a jail like the submission's, which it shares with
         nobody. Waits until it is ready.
         """
@@ -164,10 +164,10 @@ class WorkerPool:
 
     def _forked(
         self, server: ForkServer, kind: WorkerKind, caches: Path | None, imports: Sequence[str], trusted: bool = False
-    ) -> Contender:
+    ) -> Worker:
         folder = server.folder / secrets.token_hex(8)
         try:
-            worker = Contender(
+            worker = Worker(
                 kind, self.runtime, folder, caches, server.jail, trusted=trusted, server=server, imports=imports
             )
         except OSError as error:  # no memory or open file is left
@@ -183,8 +183,8 @@ class WorkerPool:
         jail: Jail,
         readable: Sequence[Path],
         tool: Sequence[str] = (),
-    ) -> Contender:
-        worker = self._started(lambda: Contender(kind, self.runtime, folder, caches, jail, readable, tool))
+    ) -> Worker:
+        worker = self._started(lambda: Worker(kind, self.runtime, folder, caches, jail, readable, tool))
         self._workers.append(worker)
         return worker
 

@@ -33,11 +33,11 @@ from grader.contender import last_words, processes, watch
 from grader.contender.fault import Fault
 from grader.contender.jail import NO_JAIL, Jail
 from grader.contender.log import Log
-from grader.contender.replies import decode
+from grader.contender.replies import decode, fault_of
 from grader.contender.server import SEND_LIMIT_S, Channel, Forked, ForkServer, start_program
 from grader.contender.surroundings import WatchedFolder, WorkerKind, environment
 from grader.contender.watch import Allowance, CallLimits, Deadline, Watch
-from grader.protocol import Reply
+from grader.protocol import Build, Gpu, Reply, Returned
 
 START_LIMITS = CallLimits(time_s=120.0, memory_gib=16.0)
 SENTENCE_LIMIT_S = 60.0
@@ -52,8 +52,8 @@ NO_ROOM = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.
 
 
 class Worker:
-    """A worker process and the connection to it. The constructor starts the process and returns at once; `ready` waits
-    for it.
+    """A worker process and the connection to it, for one file of a submission or of the course. The constructor starts the process and
+    returns at once; `ready` waits for it. Methods raise Fault if there is no answer.
 
     Args:
         runtime: folder with the only part of `grader` that a worker may see.
@@ -147,6 +147,71 @@ class Worker:
             raise Fault.no_worker(f"a worker did not start: {fault.message}\n{self.log.text()[-2000:]}") from None
         self._is_ready = True
         self._watch.begin()
+
+    def do(self, request: protocol.Request, limits: CallLimits, files: tuple[int, ...] = ()) -> Reply:
+        """Send a request and return its reply. Raises the fault that the reply reports.
+
+        Args:
+            files: file descriptors of the arenas that the request names.
+        """
+        return self._done(self.ask(request, limits, files))
+
+    def load(
+        self,
+        path: Path,
+        entry: str,
+        build: Build | None,
+        limits: CallLimits,
+        compiled: bool = False,
+        gpu: Gpu | None = None,
+    ) -> None:
+        """Load a file and its function `entry`.
+
+        Args:
+            build: how to build CUDA C++; None for Python.
+            compiled: whether to wrap the function in torch.compile, for a baseline.
+            gpu: the GPU for which a worker without one answers a file's questions.
+        """
+        self.loaded_from = path.parent
+        try:
+            self.ptxas = self.do(protocol.Load(str(path), entry, build, compiled, limits.time_s, gpu), limits).ptxas
+        except Fault as fault:
+            if not fault.traceback and fault.whose == "library":
+                fault.whose = "toolchain"  # the worker ended or hung, and nobody knows in whose code
+            raise
+
+    def finish(self, calls: int, limits: CallLimits) -> Reply:
+        """Wait for the batch of `calls` calls that a `Time` request has started.
+
+        The reply has the claimed seconds of each call, and `kinds` if the results were written to given outputs.
+        Otherwise `collect` asks for the results.
+        """
+        reply = self._done(self.reply(limits, is_timed=True))
+        if len(reply.times_s) != calls:
+            raise self._no_answer()
+        return reply
+
+    def collect(self, order: Sequence[int], limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
+        """Have each call's results copied to the place of that number (see `protocol.Prepare`). Returns the kinds of
+        the results.
+        """
+        reply = self.do(protocol.Collect(tuple(order)), limits)
+        if not reply.kinds:
+            raise self._no_answer()
+        return reply.kinds
+
+    def _done(self, reply: Reply) -> Reply:
+        if reply.broken:
+            self.kill()
+        self.off_stream = self.off_stream or reply.off_stream
+        self.same_value = self.same_value or reply.same_value
+        if reply.error is not None:
+            raise fault_of(reply.error, on_cpu=self.device == "cpu")
+        return reply
+
+    def _no_answer(self) -> Fault:
+        self.kill()
+        return Fault("crashed", "the worker answered a timed batch with something that is no answer")
 
     def ask(self, request: protocol.Request, limits: CallLimits, files: tuple[int, ...] = ()) -> Reply:
         """Send a request, and wait for its reply. On a CPU the submission's worker is frozen after that.

@@ -11,9 +11,9 @@ import torch
 
 from grader.assignment import Device
 from grader.contender.arena import Arena
-from grader.contender.contender import CallLimits
 from grader.contender.jail import strongest_jail
 from grader.contender.pool import WorkerPool
+from grader.contender.watch import CallLimits
 from grader.doctor.software import SeenSoftware
 from grader.judge.environment import find_compiler, interpreter_fault
 from grader.nvidia import find_nvcc

@@ -14,8 +14,9 @@ import torch
 
 from grader import protocol
 from grader.contender.arena import Arena, Stray
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import Evidence, described
 from grader.judge.gpu import memory_watched
@@ -30,14 +31,14 @@ UPSTREAM = "upstream gradient"
 OWN_GIB = 2.5  # GPU memory of a call beside its results: a context, kernels, PyTorch's cache
 
 
-def answer(run: Run, case: BoundCase, contender: Contender, call: Call) -> dict[str, torch.Tensor]:
+def answer(run: Run, case: BoundCase, contender: Worker, call: Call) -> dict[str, torch.Tensor]:
     """The contender's outputs for one call, by name (see `answers`)."""
     (got,) = answers(run, case, contender, [call], Evidence())
     return got
 
 
 def answers(
-    run: Run, case: BoundCase, contender: Contender, calls: Sequence[Call], evidence: Evidence, **how: Any
+    run: Run, case: BoundCase, contender: Worker, calls: Sequence[Call], evidence: Evidence, **how: Any
 ) -> list[dict[str, torch.Tensor]]:
     """The contender's outputs for each call, by name. Everything but their values has been checked; `how` is as in
     `ask`.
@@ -71,7 +72,7 @@ def answers(
 def ask(
     run: Run,
     case: BoundCase,
-    contender: Contender,
+    contender: Worker,
     arena: Arena,
     asked: Sequence[Asked],
     first: Call,

@@ -22,10 +22,11 @@ from pathlib import Path
 import torch
 
 from grader.assignment import Device
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.cuda_cpu import cache_folder
 from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool, end_all
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.judge.asking import UPSTREAM, arena_for
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
@@ -47,7 +48,7 @@ class Baselines:
 
     def __init__(self, pool: WorkerPool, course: Path, caches: Path | None) -> None:
         self._pool, self._course, self.caches = pool, course, caches
-        self.workers: dict[str, Contender] = {}
+        self.workers: dict[str, Worker] = {}
         self._loaded: dict[str, str] = {}
         self._starting = threading.Lock()
         self._loading: ThreadPoolExecutor | None = None
@@ -114,7 +115,7 @@ class Baselines:
         self.settle()
         end_all(self.workers.values())
 
-    def contender(self, name: str, case: BoundSpeedCase) -> Contender:
+    def contender(self, name: str, case: BoundSpeedCase) -> Worker:
         """The worker of this name, with the code of the case loaded.
 
         Raises:
@@ -137,7 +138,7 @@ class Baselines:
             self._loaded[name] = what
         return worker
 
-    def _load(self, worker: Contender, name: str, case: BoundSpeedCase) -> None:
+    def _load(self, worker: Worker, name: str, case: BoundSpeedCase) -> None:
         if name in YARDSTICKS:
             worker.do(Yardstick(name), LIMITS)
         elif name == "reference":
@@ -147,7 +148,7 @@ class Baselines:
             worker.load(case.assignment.folder / "baselines.py", entry, None, LIMITS, compiled=name == COMPILE)
 
 
-def call_unseen(worker: Contender, case: BoundSpeedCase) -> None:
+def call_unseen(worker: Worker, case: BoundSpeedCase) -> None:
     """Make one call on inputs as in a race, and ignore the answer. A failure ends the worker.
 
     Raises:

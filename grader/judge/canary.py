@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pkgutil import iter_modules
 
 from grader.assignment import Assignment
-from grader.contender.contender import Contender
 from grader.contender.fault import Fault
+from grader.contender.worker import Worker
 from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison
@@ -125,7 +125,7 @@ class Canary:
             shutil.rmtree(folder, ignore_errors=True)
         return ""
 
-    def _ask(self, worker: Contender, case: BoundCase) -> None:
+    def _ask(self, worker: Worker, case: BoundCase) -> None:
         call = case.inputs(self.run.seed, CANARY_NUMBER, self.run.device)
         got = answer(self.run, case, worker, call)
         self.comparison.compare(case, call, got, Evidence(), drawn=True)

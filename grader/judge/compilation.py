@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from grader.assignment import Assignment
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
 from grader.contender.replies import fault_of
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.job import CaseNote
 from grader.judge.asking import arena_for, request_for
 from grader.judge.cases import BoundCase
@@ -49,7 +50,7 @@ class Compilation:
         self._assignment = ""
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: dict[str, Future[list[CompiledCall | Unknown]]] = {}
-        self._contender: Contender | None = None
+        self._contender: Worker | None = None
         self._given_up = ""
         self.kernels: dict[str, list[KernelResources]] = {}
 
@@ -147,7 +148,7 @@ class Compilation:
             return compiled_call(self._run, self._contender, case, gpu)
 
 
-def compiled_call(run: Run, contender: Contender, case: BoundCase, gpu: Gpu) -> CompiledCall:
+def compiled_call(run: Run, contender: Worker, case: BoundCase, gpu: Gpu) -> CompiledCall:
     """A compiling worker's result for a case and a GPU. Raises Fault if there is no answer."""
     limits = case.assignment.spec.limits
     call = case.inputs(run.seed, OWN_NUMBER, run.device)

@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from grader.assignment import Assignment
-from grader.contender.contender import Contender
 from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool, end_all
 from grader.contender.surroundings import WorkerKind
+from grader.contender.worker import Worker
 from grader.judge.baselines import Baselines, kept_caches
 from grader.judge.loading import load_file
 from grader.judge.run import Run
@@ -32,12 +32,12 @@ class Crew:
         self._run, self._standing, self._pool = run, standing, pool
         self.baselines = Baselines(pool, run.request.course, kept_caches(pool.device))
         self.is_busy = False
-        self._contenders: dict[tuple[str, int], Contender] = {}  # of the submission, by assignment and lane
-        self.references: dict[str, Contender] = {}
+        self._contenders: dict[tuple[str, int], Worker] = {}  # of the submission, by assignment and lane
+        self.references: dict[str, Worker] = {}
         self._imports: dict[str, tuple[str, ...]] = {}  # by assignment
         self._starting_reference = threading.Lock()
 
-    def worker(self, assignment: Assignment, lane: int = 0) -> Contender:
+    def worker(self, assignment: Assignment, lane: int = 0) -> Worker:
         """A lane's worker for an assignment, with the submission's file loaded; a new worker if the last one is dead.
 
         Raises:
@@ -50,7 +50,7 @@ class Crew:
             contender = self._load(assignment, lane)
         return contender
 
-    def _load(self, assignment: Assignment, lane: int) -> Contender:
+    def _load(self, assignment: Assignment, lane: int) -> Worker:
         if not self.is_busy:
             for (name, _), last in list(self._contenders.items()):
                 if name != assignment.name:
@@ -83,7 +83,7 @@ class Crew:
         on_cpu = self._run.device_name == "cpu"
         return "cuda_cpu" if assignment.spec.language == "cuda" and on_cpu else self._run.device_name
 
-    def watched(self, assignment: Assignment, tool: Sequence[str]) -> Contender:
+    def watched(self, assignment: Assignment, tool: Sequence[str]) -> Worker:
         """A worker under a tool, with nothing loaded.
 
         Raises:
@@ -96,7 +96,7 @@ class Crew:
         self._standing.employ(contender, assignment)
         return contender
 
-    def beside(self, assignment: Assignment, kind: WorkerKind, *, logged: bool = True) -> Contender:
+    def beside(self, assignment: Assignment, kind: WorkerKind, *, logged: bool = True) -> Worker:
         """A worker of a kind, with the submission loaded, beside the lanes' workers; the caller ends it.
 
         Raises Fault.
@@ -115,7 +115,7 @@ class Crew:
         end_all(contender for (_, lane), contender in list(self._contenders.items()) if lane in lanes)
 
     def condemn(self, assignment: Assignment, sentence: Future[Exception]) -> int:
-        """Condemn the submission's workers for an assignment in all lanes (see `Contender.condemn`). Returns how many
+        """Condemn the submission's workers for an assignment in all lanes (see `Worker.condemn`). Returns how many
         there were.
         """
         found = [one for (name, _), one in list(self._contenders.items()) if name == assignment.name and one.alive]
@@ -131,14 +131,14 @@ class Crew:
         """End all processes of the submission and remove its folders and compiled kernels. Only while no lane runs."""
         self._pool.clear()
 
-    def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Contender:
+    def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Worker:
         """A worker like the submission's, with the staff's file in `folder` loaded. Raises Fault,
         Fault.
         """
         kind = "compile" if compiling else self.kind_of(assignment)
         return load_file(self._pool.canary(kind, folder), folder, assignment)
 
-    def reference(self, assignment: Assignment) -> Contender:
+    def reference(self, assignment: Assignment) -> Worker:
         """The worker of the reference for an assignment, loaded. Raises Fault."""
         with self._starting_reference:
             contender = self.references.get(assignment.name)

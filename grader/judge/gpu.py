@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import torch
 
-from grader.contender.contender import Contender
 from grader.contender.fault import Fault
+from grader.contender.worker import Worker
 
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16
@@ -244,7 +244,7 @@ def memory_watched(device: torch.device, enabled: bool) -> Iterator[MemoryTaken]
         taken.look(device)
 
 
-def wait_for_quiet(gauge: Gauge, submission: Contender, was_running: bool, attempt: int) -> None:
+def wait_for_quiet(gauge: Gauge, submission: Worker, was_running: bool, attempt: int) -> None:
     """Wait until the GPU is quiet. If it stays busy, end the submission to see whether the kernels were the
     submission's.
 

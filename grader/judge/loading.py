@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 from grader.assignment import Assignment
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.cuda_cpu import provide_runtime
 from grader.contender.fault import Fault
 from grader.contender.last_words import NO_ANSWER, STOPPED
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.judge.environment import find_compiler
 from grader.nvidia import find_nvcc
 from grader.protocol import Build
@@ -18,7 +19,7 @@ AT_IMPORT = re.compile(r'^  File "([^"\n]+)", line (\d+), in <module>\n    (.+)$
 IMPORTS = re.compile(r"(import|from)\b")
 
 
-def load_file(contender: Contender, folder: Path, assignment: Assignment) -> Contender:
+def load_file(contender: Worker, folder: Path, assignment: Assignment) -> Worker:
     """Load the assignment's file from `folder`, and return the contender. A fault ends its worker.
 
     Raises:

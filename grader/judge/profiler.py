@@ -16,9 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from grader.assignment import Assignment
 from grader.contender import tools
 from grader.contender.arena import Arena
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
 from grader.contender.surroundings import WorkerKind
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.job import CaseNote, Profiled
 from grader.judge.asking import arena_for, request_for
 from grader.judge.baselines import COMPILE
@@ -67,7 +68,7 @@ class Profiler:
     standing: Standing
     crew: Crew
     benchmarks: Benchmarks
-    _beside: dict[WorkerKind, tuple[str, Contender]] = field(init=False, default_factory=dict)
+    _beside: dict[WorkerKind, tuple[str, Worker]] = field(init=False, default_factory=dict)
 
     def run_all(self) -> None:
         for sizes in self.run.speed_cases:
@@ -136,7 +137,7 @@ class Profiler:
         )
         return compiled.kernels, why
 
-    def _worker(self, assignment: Assignment, kind: WorkerKind) -> Contender:
+    def _worker(self, assignment: Assignment, kind: WorkerKind) -> Worker:
         """A worker of a kind that has loaded the assignment's file; one at a time. Raises Fault."""
         name, known = self._beside.get(kind, ("", None))
         if known is None or name != assignment.name or not known.lives():
@@ -146,7 +147,7 @@ class Profiler:
             self._beside[kind] = assignment.name, known
         return known
 
-    def _ask(self, contender: Contender, case: BoundSpeedCase, limit_s: float, target: Gpu | None = None) -> Reply:
+    def _ask(self, contender: Worker, case: BoundSpeedCase, limit_s: float, target: Gpu | None = None) -> Reply:
         limits = CallLimits(limit_s, case.assignment.spec.limits.memory_gib)
         with _arena(self.run, case) as (arena, call):
             request = request_for(arena, call, limit_s, target=target, traced=True)
@@ -203,7 +204,7 @@ class Profiler:
 
     def _traced_there(
         self,
-        contender: Contender,
+        contender: Worker,
         case: BoundSpeedCase,
         own: Collection[str],
         text_of: Callable[[GpuTrace], CompiledText | None],

@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from grader.contender import tools
-from grader.contender.contender import CallLimits
 from grader.contender.fault import Fault
+from grader.contender.watch import CallLimits
 from grader.judge.asking import arena_for, check_returned, request_for
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison

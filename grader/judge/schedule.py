@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from grader.contender.contender import Contender
 from grader.contender.fault import Fault
 from grader.contender.pool import GIB_PER_WORKER
+from grader.contender.worker import Worker
 from grader.judge.admission import Admission
 from grader.judge.cases import BoundCase, BoundCheck, ReportPlace
 from grader.judge.comparison import Comparison
@@ -53,7 +53,7 @@ class Works:
     comparison: Comparison
     trials: Trials
     problems: dict[str, tuple[Problem, type[Params]]]
-    known: set[Contender] = field(default_factory=set)
+    known: set[Worker] = field(default_factory=set)
     asked_alone: set[tuple[str, str]] = field(default_factory=set)
 
     def of_case(self, case: BoundCase) -> Work:
@@ -82,7 +82,7 @@ class Works:
             place = replace(place, tries=f"{place.tries}; smaller on the CPU")
         return Work(place, run, case, apart=case.case.tool is not None)
 
-    def _grade(self, case: BoundCase, contender: Contender, evidence: Evidence) -> None:
+    def _grade(self, case: BoundCase, contender: Worker, evidence: Evidence) -> None:
         for number in range(case.case.calls):
             self.trials.grade(case, contender, number, evidence)
 

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 from grader.assignment import Assignment
 from grader.background import later
-from grader.contender.contender import Contender
 from grader.contender.fault import Fault
 from grader.contender.last_words import NO_ANSWER, SLOW_IN_PYTHON, STOPPED
 from grader.contender.watch import Allowance
+from grader.contender.worker import Worker
 from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.ownership import question_of, source_fault
 from grader.judge.reading import Answer, read
@@ -41,7 +41,7 @@ class Hangs:
         self._lock = threading.Lock()
         self._faults: dict[tuple[str, ...], dict[Fault, str]] = {}  # cases by their fault, by part and message
         self._given_up: dict[tuple[str, str], Fault] = {}
-        self._watched: dict[tuple[str, str], list[Contender]] = {}
+        self._watched: dict[tuple[str, str], list[Worker]] = {}
 
     def note(self, place: ReportPlace, error: BaseException | None) -> None:
         """Note how a case or check has ended, and give its part up if enough cases hung. Cases with the same fault
@@ -74,7 +74,7 @@ class Hangs:
             raise Fault(fault.outcome, fault.message)
 
     @contextmanager
-    def ending(self, place: ReportPlace, worker: Contender) -> Iterator[None]:
+    def ending(self, place: ReportPlace, worker: Worker) -> Iterator[None]:
         """End the worker if the part is given up inside this context; the worker's call then raises the reason.
 
         Raises Fault if the part is given up already.
@@ -107,7 +107,7 @@ class Standing:
         self._loadable: set[str] = set()
         self._no_gradients: dict[str, Fault] = {}  # forbidden uses that only calls with gradients reach
         self._allowances: dict[str, Allowance] = {}
-        self._employed: dict[str, list[Contender]] = {}
+        self._employed: dict[str, list[Worker]] = {}
         self._kernels: dict[str, frozenset[str]] = {}
         self._reading: tuple[list[Assignment], Future[list[Answer | None]]] | None = None
 
@@ -202,7 +202,7 @@ class Standing:
         if not allowance.left_s:
             raise Fault("timed_out", f"not run: {allowance.words}")
 
-    def employ(self, contender: Contender, assignment: Assignment, *, logged: bool = True) -> None:
+    def employ(self, contender: Worker, assignment: Assignment, *, logged: bool = True) -> None:
         """Count a worker's time for an assignment. If `logged`, the worker's output and reports are kept."""
         contender.allowance = self._allowance(assignment)
         if logged:

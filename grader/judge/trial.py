@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from grader.contender.arena import same_bits
-from grader.contender.contender import Contender
 from grader.contender.fault import Fault
+from grader.contender.worker import Worker
 from grader.judge.asking import answers, arena_for, ask, check_memory
 from grader.judge.cases import BoundCase, Piece
 from grader.judge.comparison import Comparison
@@ -37,7 +37,7 @@ class Trials:
     standing: Standing
     comparison: Comparison
 
-    def grade(self, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:
+    def grade(self, case: BoundCase, contender: Worker, number: int, evidence: Evidence) -> None:
         """Grade the case's call `number`.
 
         Raises:
@@ -74,7 +74,7 @@ class Trials:
             self._repeat(case, contender, call, got, evidence, keep=calls_after + repeats_after > 0)
 
     def _answers(
-        self, case: BoundCase, contender: Contender, calls: Sequence[Call], evidence: Evidence, **how: Any
+        self, case: BoundCase, contender: Worker, calls: Sequence[Call], evidence: Evidence, **how: Any
     ) -> list[dict[str, torch.Tensor]]:
         """As `asking.answers`. A profiled case also fails if kernels of others took the GPU's time."""
         try:
@@ -94,7 +94,7 @@ class Trials:
     def _repeat(
         self,
         case: BoundCase,
-        contender: Contender,
+        contender: Worker,
         call: Call,
         first: dict[str, torch.Tensor],
         evidence: Evidence,
@@ -114,7 +114,7 @@ class Trials:
             words = "differed in the last digits between calls on the same inputs, within the error budget"
             evidence.words = f"{' and '.join(varied)} {words}: sums in no fixed order do, and may here"
 
-    def _run_sample(self, case: BoundCase, contender: Contender, call: Call, evidence: Evidence) -> None:
+    def _run_sample(self, case: BoundCase, contender: Worker, call: Call, evidence: Evidence) -> None:
         """Make a call on more elements than there is memory for (`cpu_windows`). Its reads and writes are checked, not
         its values.
         """
@@ -132,7 +132,7 @@ class Trials:
             raise Fault.wrong("nothing was written by any of the blocks that were tried", (hint,))
         evidence.words = "only where it reads and writes was looked at: its values show on a GPU"
 
-    def _run_together(self, case: BoundCase, contender: Contender, calls: list[Call], evidence: Evidence) -> None:
+    def _run_together(self, case: BoundCase, contender: Worker, calls: list[Call], evidence: Evidence) -> None:
         """Make several calls before any result is compared. With gradients, all forward passes run before the backward
         passes, which run in both orders.
         """
@@ -151,7 +151,7 @@ class Trials:
                     raise Fault.wrong(words, (hint, *failed.details), failed.map) from None
             check_launches(evidence.launches, got[0].values(), case.assignment)
 
-    def _run_in_pieces(self, case: BoundCase, contender: Contender, number: int, evidence: Evidence) -> None:
+    def _run_in_pieces(self, case: BoundCase, contender: Worker, number: int, evidence: Evidence) -> None:
         """Make a call whose tensors fill the GPU's memory: inputs are drawn, and outputs compared, in pieces of
         dimension 0.
         """

@@ -26,13 +26,13 @@ from grader.assignment import Device
 from grader.contender import last_words, processes, usage
 from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
 from grader.contender.jail import NO_JAIL
 from grader.contender.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, Log
 from grader.contender.pool import WorkerPool, stage_runtime
 from grader.contender.replies import build_fault, decode
-from grader.contender.watch import Allowance, Watch
+from grader.contender.watch import Allowance, CallLimits, Watch
+from grader.contender.worker import Worker
 from grader.protocol import Build, ProtocolError, Reply, Time
 from grader.report.model import UNDECIDED
 from grader.worker.errors import LoadError, describe
@@ -43,15 +43,13 @@ LONGER = CallLimits(time_s=60, memory_gib=8)
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Contender]:
+def worker(tmp_path: Path) -> Iterator[Worker]:
     """One for CUDA C++ on the CPU, which is there at once."""
-    with Contender("cuda_cpu", stage_runtime(tmp_path / "runtime"), tmp_path / "scratch") as contender:
+    with Worker("cuda_cpu", stage_runtime(tmp_path / "runtime"), tmp_path / "scratch") as contender:
         yield contender
 
 
-def hearing(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch, frame: dict[str, Any], device: Device = "cuda"
-) -> Contender:
+def hearing(worker: Worker, monkeypatch: pytest.MonkeyPatch, frame: dict[str, Any], device: Device = "cuda") -> Worker:
     """The worker, answering everything with the same frame."""
     reply = read(frame)
     monkeypatch.setattr(worker, "ask", lambda *_, **__: reply)
@@ -73,7 +71,7 @@ KINDS: tuple[str, ...] = get_args(protocol.ErrorKind)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_that_gave_no_answer_is_lost_whatever_the_worker_calls_it(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch, kind: str
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """What is skipped or a fault of the grader is never counted as lost: only the judge may say that of a case."""
     contender = hearing(worker, monkeypatch, error_frame(kind=kind))
@@ -87,7 +85,7 @@ def test_a_call_that_gave_no_answer_is_lost_whatever_the_worker_calls_it(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_a_cpu_a_worker_may_say_that_a_gpu_is_needed_and_nothing_else_leaves_points_open(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch, kind: str
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It earns nothing by that: the judge leaves all points of the part open then, of cases that passed too."""
     with pytest.raises(Fault) as fault:
@@ -105,7 +103,7 @@ def test_an_error_that_names_an_outcome_itself_is_no_reply(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["failed", "not_implemented", "out_of_memory", "crashed"])
 def test_a_students_exception_keeps_its_kind_its_type_and_its_words(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch, kind: str
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     frame = error_frame(kind=kind, type="ValueError", message="bad shape", traceback="  File x")
     with pytest.raises(Fault) as fault:
@@ -128,7 +126,7 @@ gelu.cu(31): error: expected a ";"
 """
 
 
-def test_a_build_that_failed_is_told_by_its_first_error(worker: Contender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_failed_is_told_by_its_first_error(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Fault) as fault:
         hearing(worker, monkeypatch, error_frame(kind="build_failed", message=NVCC)).load(
             Path("/s/gelu.cu"), "gelu", Build("nvcc", 1, None, "sm_90", ()), LIMITS
@@ -205,9 +203,7 @@ def dripping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("dripping")
-def test_a_worker_that_keeps_sending_is_watched_all_the_same(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_keeps_sending_is_watched_all_the_same(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[CallLimits] = []
     monkeypatch.setattr(Watch, "look", lambda _, limits: watched.append(limits))
     limits = CallLimits(time_s=10, memory_gib=1)
@@ -219,7 +215,7 @@ def test_a_worker_that_keeps_sending_is_watched_all_the_same(
 
 @pytest.mark.usefixtures("dripping")
 def test_a_worker_that_cannot_be_looked_at_is_stopped_and_told_why(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it would go on, and use what it likes."""
 
@@ -337,7 +333,7 @@ def test_an_error_has_no_path_of_the_machines_packages() -> None:
     assert describe(error.value).message == "cannot import name 'no_such_name' from 'psutil' (psutil/__init__.py)"
 
 
-def test_who_says_that_calls_are_queued_is_waited_for_no_longer(worker: Contender) -> None:
+def test_who_says_that_calls_are_queued_is_waited_for_no_longer(worker: Worker) -> None:
     worker.ready()
     started = time.monotonic()
     worker.wait_until_queued(0.05)
@@ -440,7 +436,7 @@ def test_how_long_a_worker_takes_to_end_counts(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("trusted", [True, False])
 def test_all_that_a_submission_started_stands_still_when_it_is_frozen(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch, trusted: bool
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, trusted: bool
 ) -> None:
     """The course's own code starts nothing that hides: there the table of processes need not be read each time."""
     looked: list[object] = []
@@ -457,7 +453,7 @@ def test_all_that_a_submission_started_stands_still_when_it_is_frozen(
     ids=["with a child", "alone"],
 )
 def test_who_does_not_stand_still_is_to_blame_only_for_what_it_started(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch, count: int, raised: type[Exception], words: str
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, count: int, raised: type[Exception], words: str
 ) -> None:
     tries: list[object] = []
     monkeypatch.setattr(processes, "freeze", lambda process: tries.append(process) and False)
@@ -468,7 +464,7 @@ def test_who_does_not_stand_still_is_to_blame_only_for_what_it_started(
 
 
 def test_who_ends_a_worker_that_somebody_else_is_ending_waits_until_that_is_done(
-    worker: Contender, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a pool would be closed while a thread still cleans up behind a worker."""
     begun, done = threading.Event(), threading.Event()
@@ -544,5 +540,5 @@ def test_a_worker_that_cannot_be_started_leaves_no_file_open(tmp_path: Path, mon
     monkeypatch.setattr(processes, "start", fail)
     before = open_files(first=True)
     with pytest.raises(BlockingIOError) as raised:  # which keeps the frames alive, and what is open in them
-        Contender("cpu", runtime, tmp_path / "scratch")
+        Worker("cpu", runtime, tmp_path / "scratch")
     assert open_files() == before, raised

@@ -15,10 +15,10 @@ import pytest
 
 import grader
 from grader.contender import jail as jails
-from grader.contender.contender import CallLimits
 from grader.contender.fault import Fault
 from grader.contender.jail import NO_JAIL, USERS, Jail, strongest_jail, worker_uid
 from grader.contender.pool import WorkerPool
+from grader.contender.watch import CallLimits
 from grader.course import INSTALLED, CourseOpen, close_installed_course, hidden_courses
 from tests.conftest import IMPORTS, ROOT, Course, StartRun, broken_jails, open_to_workers
 from tests.support.jails import BWRAP, JAILS, ROOT_HERE, SETPRIV, jail_or_skip

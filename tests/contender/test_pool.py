@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from grader.contender import pool as module
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool
 from grader.contender.server import ForkServer
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.protocol import Tidy
 
 LIMITS = CallLimits(time_s=20, memory_gib=4)
@@ -29,7 +30,7 @@ def pool(tmp_path: Path) -> Iterator[WorkerPool]:
     pool.close()
 
 
-def server_of(worker: Contender) -> psutil.Process:
+def server_of(worker: Worker) -> psutil.Process:
     return psutil.Process(psutil.Process(worker.pid).ppid())
 
 

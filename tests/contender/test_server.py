@@ -21,10 +21,11 @@ import psutil
 import pytest
 
 from grader.contender import server as module
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
 from grader.contender.jail import Jail
 from grader.contender.pool import WorkerPool, end_all
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.protocol import Tidy
 from grader.worker import landlock
 from tests.conftest import ROOT, open_to_workers
@@ -62,17 +63,17 @@ class Room:
         self.submission.mkdir()
         self.pool = WorkerPool("cpu", folder, jail, self.submission)
 
-    def load(self, worker: Contender, code: str, limits: CallLimits = LIMITS) -> None:
+    def load(self, worker: Worker, code: str, limits: CallLimits = LIMITS) -> None:
         file = self.submission / f"file{next(NUMBERS)}.py"
         file.write_text(f"{LEAVE}{code}\ndef f(): ...\n")
         worker.load(file, "f", None, limits)
 
-    def fault(self, worker: Contender, code: str, limits: CallLimits = LIMITS) -> Fault:
+    def fault(self, worker: Worker, code: str, limits: CallLimits = LIMITS) -> Fault:
         with pytest.raises(Fault) as fault:
             self.load(worker, code, limits)
         return fault.value
 
-    def told(self, worker: Contender, code: str) -> Any:
+    def told(self, worker: Worker, code: str) -> Any:
         """What the code gives the name `told`."""
         fault = self.fault(worker, f"{code}\nraise RuntimeError(json.dumps(told))")
         return json.loads(fault.message.removeprefix("RuntimeError: "))
@@ -88,11 +89,11 @@ def room(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def start(room: Room) -> Iterator[Callable[..., Contender]]:
+def start(room: Room) -> Iterator[Callable[..., Worker]]:
     """Starts workers that end with the test."""
-    started: list[Contender] = []
+    started: list[Worker] = []
 
-    def start(kind: Any = "cpu", **options: Any) -> Contender:
+    def start(kind: Any = "cpu", **options: Any) -> Worker:
         started.append(room.pool.start(kind, **options))
         return started[-1]
 
@@ -106,14 +107,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENCE_LIMIT_S", 1.0)
 
 
-Start = Callable[..., Contender]
+Start = Callable[..., Worker]
 
 
-def server_of(worker: Contender) -> psutil.Process:
+def server_of(worker: Worker) -> psutil.Process:
     return psutil.Process(psutil.Process(worker.pid).ppid())
 
 
-def answers(worker: Contender) -> bool:
+def answers(worker: Worker) -> bool:
     """A worker without torch answers a request that it does not know with an error."""
     return worker.ask(Tidy(), LIMITS).error is not None
 
@@ -231,9 +232,9 @@ def test_a_limit_ends_one_worker_and_not_the_other(room: Room, start: Start, cod
     assert server_of(start()) == server
 
 
-@pytest.mark.parametrize("end", [Contender.kill, lambda worker: end_all([worker])], ids=["kill", "end_all"])
+@pytest.mark.parametrize("end", [Worker.kill, lambda worker: end_all([worker])], ids=["kill", "end_all"])
 def test_a_worker_that_the_judge_ends_takes_its_children_along_and_nobody_else(
-    room: Room, start: Start, end: Callable[[Contender], None]
+    room: Room, start: Start, end: Callable[[Worker], None]
 ) -> None:
     ended, other, seconds = start(), start(), mark()
     server = server_of(ended)

@@ -21,7 +21,7 @@ X = torch.ones(1 << 10)
 def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_of_memory") -> Fault:
     """What becomes of a call that ends so, with 4 KiB of results."""
 
-    class Contender:
+    class Worker:
         log = SimpleNamespace(mark=lambda _: None)
 
         def do(self, *_: Any, **__: Any) -> None:
@@ -38,7 +38,7 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
         dtype=torch.float32,
     )
     run: Any = SimpleNamespace(device=CPU, device_name="cpu", free_gib=lambda: free_gib)
-    contender: Any = Contender()
+    contender: Any = Worker()
     with pytest.raises(Fault) as raised:
         asking.answer(run, case, contender, Call({"x": X}))
     return raised.value

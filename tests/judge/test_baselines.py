@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool, stage_runtime
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.judge.baselines import Baselines, call_unseen, kept_caches
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.gpu import Gauge
@@ -103,7 +104,7 @@ class StandIn:
 
 def how_called(case: BoundSpeedCase) -> Any:
     worker = StandIn()
-    call_unseen(cast("Contender", worker), case)
+    call_unseen(cast("Worker", worker), case)
     return worker.what
 
 
@@ -236,7 +237,7 @@ def test_it_is_called_as_it_will_be_in_its_race(case: BoundSpeedCase) -> None:
     early, race = how_called(case), StandIn()
     call, cpu = case.inputs(1, 0, torch.device("cpu")), torch.device("cpu")
     with InputSets([call], case.problem.outputs(call), case.dtype, cpu, Gauge(cpu, measuring=False)) as bench:
-        bench.invite(cast("Contender", race), collects=False)
+        bench.invite(cast("Worker", race), collects=False)
     assert early == race.what
     layouts, has_upstream, options, _ = early
     assert len(layouts) == 3 + has_upstream

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from grader.assignment import Band, Timing
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.judge import gpu
 from grader.judge.baselines import NULL
 from grader.judge.evidence import Evidence
@@ -94,7 +95,7 @@ class Course:
         course = self
 
         class Logged(InputSets):
-            def run(self, contender: Contender, calls: int, limits: CallLimits, **how: bool) -> Batch:
+            def run(self, contender: Worker, calls: int, limits: CallLimits, **how: bool) -> Batch:
                 entry = {"name": contender.name, "calls": calls, **how}  # type: ignore[attr-defined]
                 course.log.append(entry)
                 batch = super().run(contender, calls, limits, **how)
@@ -160,8 +161,8 @@ class Course:
         return not self.looks or not thoroughly or self.looks.pop(0)
 
     @property
-    def submission(self) -> Contender:
-        return cast("Contender", self.entrants[SUBMISSION])
+    def submission(self) -> Worker:
+        return cast("Worker", self.entrants[SUBMISSION])
 
     def new(self) -> BenchmarkRun:
         return BenchmarkRun(self.benchmarks, self.case, self.submission, Evidence())
@@ -584,7 +585,7 @@ def timed(course: Course, *walls_s: float) -> Timed:
     """A measurement whose runs find these times of a call by the judge's clock."""
     found = iter(walls_s)
 
-    def worker(_assignment: object) -> Contender:
+    def worker(_assignment: object) -> Worker:
         course.walls_s = {SUBMISSION: [next(found)], NULL: [0.0]}
         return course.submission
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from grader.contender.arena import Arena
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.judge.gpu import Gauge
 from grader.judge.speed.clock import InputSets
 from grader.problem import Call
@@ -108,12 +109,12 @@ def bench_with(contender: Doubles, count: int, size: int = 33) -> InputSets:
     bench = InputSets(
         calls_of(count, size), {"y": (size,)}, torch.float32, CPU, Gauge(CPU), contender.in_place, collected
     )
-    bench.invite(cast("Contender", contender), collects=True)
+    bench.invite(cast("Worker", contender), collects=True)
     return bench
 
 
 def run(bench: InputSets, contender: Doubles, calls: int, **how: bool) -> Any:
-    return bench.run(cast("Contender", contender), calls, LIMITS, judged=True, collect=True, **how)
+    return bench.run(cast("Worker", contender), calls, LIMITS, judged=True, collect=True, **how)
 
 
 def test_time_that_a_contender_takes_between_batches_is_known() -> None:
@@ -130,7 +131,7 @@ def test_who_comes_next_does_not_find_the_answers_of_who_was_there() -> None:
     with bench_with(first, 5) as bench:
         run(bench, first, 5)
         assert torch.equal(first.last(), 2 * first.inputs[-1])
-        bench.invite(cast("Contender", second), collects=True)
+        bench.invite(cast("Worker", second), collects=True)
         assert all(holds_only(place, POISON_BYTE) for place in second.places)
 
 
@@ -138,10 +139,10 @@ def test_all_results_are_kept_that_are_collected_and_of_others_as_many_as_the_ca
     contender, gauge = Doubles(), Gauge(CPU)
     gauge.cache_bytes = 99  # results of 132 bytes: three take four times that
     with InputSets(calls_of(8, 33), {"y": (33,)}, torch.float32, CPU, gauge, False, 8) as bench:
-        bench.invite(cast("Contender", contender), collects=True)
+        bench.invite(cast("Worker", contender), collects=True)
         run(bench, contender, 8)
         assert contender.keep == 8
-        bench.run(cast("Contender", contender), 8, LIMITS, judged=True)
+        bench.run(cast("Worker", contender), 8, LIMITS, judged=True)
         assert contender.keep == 3
 
 
@@ -224,7 +225,7 @@ def test_on_a_gpu_calls_are_queued_before_the_inputs_are_there_and_wait_for_the_
     contender = Doubles()
     with bench_with(contender, 4) as bench:
         gate = FakeGate(contender)
-        bench.gates[cast("Contender", contender)] = cast("Any", gate)
+        bench.gates[cast("Worker", contender)] = cast("Any", gate)
         for number in (1, 2):
             run(bench, contender, 4)
             assert (contender.gate, contender.saw_nothing) == (number, True)
@@ -248,11 +249,9 @@ def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_ha
     """Nothing is wiped for baselines themselves: that takes longer than their batches."""
     course, contender = Doubles(trusted=True), Doubles()
     with bench_with(course, 4) as bench:
-        bench.invite(cast("Contender", contender), collects=True)
+        bench.invite(cast("Worker", contender), collects=True)
         run(bench, course, 4)
-        bench.gates[cast("Contender", contender)] = cast(
-            "Any", FakeGate(contender)
-        )  # asked before the inputs are there
+        bench.gates[cast("Worker", contender)] = cast("Any", FakeGate(contender))  # asked before the inputs are there
         send = contender.send
         answers: list[bool] = []
 
@@ -280,7 +279,7 @@ def test_before_a_batch_is_timed_the_device_has_done_all_else(
         monkeypatch.setattr(Arena, "wipe", lambda *how, **more: (done.append("wipe"), wipe(*how, **more)))
         monkeypatch.setattr(Arena, "settle", lambda *how: (done.append("settle"), settle(*how)))
         monkeypatch.setattr(Arena, "fill", lambda *how: (done.append("fill"), fill(*how)))
-        bench.run(cast("Contender", contender), 4, LIMITS, judged=judged)
+        bench.run(cast("Worker", contender), 4, LIMITS, judged=judged)
         monkeypatch.undo()
     assert done == [*["wipe"] * (judged or not trusted), "settle", "fill"]
 

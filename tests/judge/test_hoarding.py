@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
 from grader.contender.pool import stage_runtime
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.judge import hoarding
 from grader.judge.hoarding import HOARD_GIB, WORKER_GIB, Hoarding, too_little
 
@@ -159,7 +160,7 @@ def test_without_a_gpu_there_is_nobody_to_blame() -> None:
 
 def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
-    worker = Contender("cpu", stage_runtime(tmp_path / "runtime"), tmp_path / "scratch")
+    worker = Worker("cpu", stage_runtime(tmp_path / "runtime"), tmp_path / "scratch")
     ends: list[BaseException] = []
 
     def wait() -> None:

@@ -17,10 +17,10 @@ from grader import protocol
 from grader.contender import tools
 from grader.contender import worker as worker_module
 from grader.contender.arena import Arena
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
 from grader.contender.pool import WorkerPool
-from grader.contender.worker import TOOL_LOG
+from grader.contender.watch import CallLimits
+from grader.contender.worker import TOOL_LOG, Worker
 from grader.judge import sanitizing
 from grader.judge.cases import ReportPlace
 from grader.judge.evidence import Evidence
@@ -71,7 +71,7 @@ def pool(tmp_path: Path) -> Iterator[WorkerPool]:
     pool.close()
 
 
-def started(pool: WorkerPool, tool: Path, submission: Path) -> Contender:
+def started(pool: WorkerPool, tool: Path, submission: Path) -> Worker:
     worker = pool.start(tool=[str(tool), "--log-file", TOOL_LOG])
     worker.load(submission / "double.py", "double", None, LIMITS)
     return worker

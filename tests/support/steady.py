@@ -23,8 +23,8 @@ from unittest.mock import patch
 import torch
 
 from grader.assignment import Assignment, Device
-from grader.contender.contender import Contender
 from grader.contender.pool import WorkerPool
+from grader.contender.worker import Worker
 from grader.judge.crew import Crew
 from grader.judge.loading import load_file
 from grader.judge.run import Run
@@ -223,7 +223,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
     """A crew class whose reference workers serve all later gradings, until `stack` ends."""
-    lasting: dict[str, Contender] = {}
+    lasting: dict[str, Worker] = {}
     folder = stack.enter_context(run_folder())
 
     class Lasting(Crew):
@@ -232,7 +232,7 @@ def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
             self.references = lasting
             self.device, self.course = run.device_name, run.request.course
 
-        def reference(self, assignment: Assignment) -> Contender:
+        def reference(self, assignment: Assignment) -> Worker:
             kept = lasting.get(assignment.name)
             if kept is None or not kept.lives():
                 pool = WorkerPool(self.device, folder / secrets.token_hex(8))

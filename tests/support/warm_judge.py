@@ -16,8 +16,8 @@ from unittest.mock import patch
 import torch
 
 from grader.assignment import Assignment, Device, load_course
-from grader.contender.contender import CallLimits
 from grader.contender.pool import WorkerPool
+from grader.contender.watch import CallLimits
 from grader.job import Event, Finished, Profiled, Request, Staged
 from grader.judge.cases import BoundCase
 from grader.judge.run import Run

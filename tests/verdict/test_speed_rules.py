@@ -155,7 +155,7 @@ def test_a_run_has_an_end(rounds: list[Round]) -> None:
     held = rules(*EDGE)
     number = next(n for n in range(61) if not held.wants_another_round(rounds[:n], 0.0, quick=False))
     assert 5 <= number <= 60
-    assert rules.wants_another_round(rounds[:5], 99.0, quick=False) is False
+    assert held.wants_another_round(rounds[:5], 99.0, quick=False) is False
 
 
 # The size of a batch --------------------------------------------------------------------------------------------------

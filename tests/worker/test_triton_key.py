@@ -12,9 +12,9 @@ triton = pytest.importorskip("triton")
 
 from triton.runtime import cache  # noqa: E402
 
-from grader.contender.contender import CallLimits  # noqa: E402
 from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.contender.replies import Fault  # noqa: E402
+from grader.contender.watch import CallLimits  # noqa: E402
 from grader.worker import triton_key  # noqa: E402
 
 

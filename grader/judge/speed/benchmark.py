@@ -20,8 +20,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.job import CaseNote
 from grader.judge.asking import check_returned
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
@@ -87,9 +88,7 @@ class Benchmarks:
     comparison: Comparison
     _drawn: Counter[str] = field(init=False, default_factory=Counter)
 
-    def measure(
-        self, case: BoundSpeedCase, evidence: Evidence, worker_of: Callable[[], Contender] | None = None
-    ) -> Timed:
+    def measure(self, case: BoundSpeedCase, evidence: Evidence, worker_of: Callable[[], Worker] | None = None) -> Timed:
         """Time the submission: in one run, and in a second run with a new worker if the verdict on the first is doubted.
 
         Of two runs the one with the smaller lift counts, with a flag about the other. So a forger gets two draws of the
@@ -154,7 +153,7 @@ class Entrant:
     """One worker in a benchmark run, with its limits."""
 
     name: str
-    worker: Contender
+    worker: Worker
     limits: CallLimits
 
 
@@ -175,7 +174,7 @@ class BenchmarkRun:
 
     sets: InputSets
 
-    def __init__(self, shared: Benchmarks, case: BoundSpeedCase, submission: Contender, evidence: Evidence) -> None:
+    def __init__(self, shared: Benchmarks, case: BoundSpeedCase, submission: Worker, evidence: Evidence) -> None:
         self._shared, self._run, self._case, self._evidence = shared, shared.run, case, evidence
         self.left_out: list[str] = []
         self.collects: bool | None = None

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory
-from grader.contender.contender import CallLimits, Contender
 from grader.contender.fault import Fault
+from grader.contender.watch import CallLimits
+from grader.contender.worker import Worker
 from grader.judge.asking import UPSTREAM, check_memory
 from grader.judge.gpu import Gauge
 from grader.problem import Call
@@ -114,9 +115,9 @@ class InputSets:
         one = sum(math.prod(shape) for shape in outputs.values()) * dtype.itemsize
         self._enough = max(2, math.ceil(4 * gauge.cache_bytes / max(one, 1))) if gauge.cache_bytes else len(calls)
         self.tidied_s = 0.0
-        self._guests: list[Contender] = []
+        self._guests: list[Worker] = []
         self._flush = torch.empty(FLUSH_BYTES if device.type == "cuda" else 0, dtype=torch.uint8, device=device)
-        self.gates: dict[Contender, Gate] = {}
+        self.gates: dict[Worker, Gate] = {}
         with ExitStack() as opened:
             arena = Arena(_inputs(calls), self._slots(len(calls)) if in_place else {}, dtype, device)
             self._arena = opened.enter_context(arena)
@@ -159,7 +160,7 @@ class InputSets:
         self._mine.clear()
         self._memory.close()
 
-    def invite(self, contender: Contender, collects: bool) -> None:
+    def invite(self, contender: Worker, collects: bool) -> None:
         """Have a worker map the arena, and freeze it. Raises Fault.
 
         Args:
@@ -197,7 +198,7 @@ class InputSets:
 
     def run(
         self,
-        contender: Contender,
+        contender: Worker,
         calls: int,
         limits: CallLimits,
         *,
@@ -254,7 +255,7 @@ class InputSets:
         claimed_s = sum(reply.times_s) / calls
         return Batch(calls, claimed_s, wall_s, collected, kinds, quiet, reply.operators)
 
-    def _wipe_before(self, contender: Contender, judged: bool, collect: bool) -> None:
+    def _wipe_before(self, contender: Worker, judged: bool, collect: bool) -> None:
         # Baselines are trusted, and may see old outputs. The null entrant is wiped too: its time is subtracted from
         # the submission's, so the same must come before both.
         if judged or not contender.trusted:
@@ -262,7 +263,7 @@ class InputSets:
                 self._collected.wipe(wait=False)
             self._arena.wipe(wait=False)
 
-    def _collect(self, contender: Contender, limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
+    def _collect(self, contender: Worker, limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
         assert self._collected is not None
         self._wipe_busily()  # work that starts from now on cannot read these inputs
         self._place = self._collected
