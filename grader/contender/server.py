@@ -144,8 +144,8 @@ class ForkServer:
     ) -> None:
         self.jail, self.trusted = jail, trusted
         self.folder, self.surroundings = folder, dict(surroundings)
-        # Landlock belongs to a jail, and has not been tried with a GPU's driver
-        self._confines = jail.name != "none" and kind != "cuda"
+        self._shared = () if caches is None else (str(caches),)
+        self._confines = jail.name != "none"
         self.was_ended = False  # by the judge, with workers that may have been innocent
         self.cut_off_several = False  # whether it ended by itself while it had more than one worker
         writable = [folder] if caches is None else [folder, caches]
@@ -165,13 +165,13 @@ class ForkServer:
     def fork(
         self, folder: Path, surroundings: Mapping[str, str], imports: Sequence[str] = ()
     ) -> tuple[Forked, Channel]:
-        """Fork a worker that on a CPU changes files in its `folder` alone. Raises Fault."""
+        """Fork a worker that changes files in its `folder` and in compiled kernels alone. Raises Fault."""
         changed = {name: value for name, value in surroundings.items() if self.surroundings.get(name) != value}
         with self._lock:
             self._be_ready()
             channel = Channel()
             with channel.starting():
-                writable = (str(folder),) if self._confines else ()
+                writable = (str(folder), *self._shared) if self._confines else ()
                 reply = self._ask(Fork(str(folder), tuple(changed.items()), tuple(imports), writable), channel.theirs)
                 if reply.error is not None:
                     raise Fault.no_worker(f"a worker did not start: {reply.error.message}")
