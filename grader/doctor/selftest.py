@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from grader.contender.jail import Jail
-from grader.doctor.finding import OURS, Finding
+from grader.doctor.finding import OURS, Finding, broken
 from grader.grading import Request, open_grading
 from grader.report.model import CaseResult, Isolation, Report
 from grader.runfolder import run_folder
@@ -153,7 +153,7 @@ def _expected(name: str, case: CaseResult, outcome: str, words: str) -> Finding:
     if case.outcome == outcome:
         return Finding(name, "fine", words)
     told = f"{outcome} was expected, it is {case.outcome.replace('_', ' ')}: {case.message}"
-    return Finding(name, "fault", told, OURS)
+    return broken(name, told, OURS)
 
 
 def _escape(cases: Sequence[CaseResult], isolation: Isolation) -> Finding:
