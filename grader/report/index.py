@@ -15,16 +15,15 @@ from datetime import UTC, datetime
 
 from grader.report.model import UNDECIDED, CaseResult, Outcome, Points, Report
 from grader.report.page import MAX_NAME, rendered
-from grader.report.style import counted, first_of, shortened
-from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step
+from grader.report.style import first_of, shortened
+from grader.report.svg import round_step
 from grader.verdict.causes import CONSISTENT, PLACE, causes
 
 MAX_CAUSES = 12
-MAX_GROUPS = 30  # in the plot; its table has more
 MAX_TABLE = 200
 MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
 MAX_STUDENTS_WORDS = 160  # of a cause whose words are not all the grader's own
-BARS = 20
+BARS = 10  # rows of the table of points, about
 MAX_LABEL = 69  # characters
 LOOKS = (("graded in full", "bar"), ("so far, more is open", "bar so-far"))
 WRONG, RIGHT, NOTHING, OPEN = "fail", "right", "pass no case at all", "open"
@@ -36,10 +35,9 @@ Place = tuple[str, ...]  # names of an assignment and, of several, its part; the
 
 @dataclass(frozen=True)
 class CauseSeen:
-    """A cause in one submission: the outcome, a sentence, and whether all words of the sentence are the grader's
-    own.
-    """
+    """A cause in a submission's assignment: the outcome, a sentence, and whether all words of the sentence are the grader's own."""
 
+    assignment: str
     outcome: Outcome
     words: str
     by_grader: bool
@@ -105,12 +103,12 @@ def summary(report: Report, name: str, link: str) -> IndexedReport:
                 failing[*place, group.title] = tuple(wrong)
         for cause in causes(case for case in part.cases if case.outcome != "infra_error"):
             example = cause.example
-            words = (
-                cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else _without_place(example.message)
-            )
+            words = cause.sentence[cause.sentence.find(CONSISTENT) :] or example.message
+            if PLACE in words:  # a wrong element without a known cause: its place is the case's own
+                words = f"{words.partition(PLACE)[0].partition('[')[0]} is wrong, in a way that has no name"
             by_grader = cause.sentence in example.diagnosis
             words = shortened(" ".join(words.split()), MAX_WORDS if by_grader else MAX_STUDENTS_WORDS)
-            seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words, by_grader))
+            seen.setdefault((place[0], cause.key), CauseSeen(place[0], example.outcome, words, by_grader))
     incomplete = ["the run was interrupted before everything was graded"] if report.incomplete else []
     at = report.environment
     return IndexedReport(
@@ -135,12 +133,6 @@ def overridden(submission: IndexedReport, override: Override) -> IndexedReport:
     return replace(submission, score=score, override=override)
 
 
-def _without_place(message: str) -> str:
-    """The message of a case without a known cause. A message about elements is cut to the output's name."""
-    output, found, _ = message.partition(PLACE)
-    return f"{output.partition('[')[0]} is wrong, in a way that has no name" if found else message
-
-
 def _state(cases: Iterable[CaseResult], usable: bool) -> str:
     """The state of a group. `usable`: whether any case of its part passes."""
     decided = {case.outcome for case in cases} - UNDECIDED
@@ -160,7 +152,7 @@ def index(submissions: Sequence[IndexedReport], redact: bool = False) -> str:
         open=sum(one.score.is_open for one in graded),
         days=_days(graded),
         made_with=_most(graded),
-        plots=[plot for plot in (points_plot(graded), groups_plot(graded)) if plot],
+        tables=[table for table in (points_table(graded), groups_table(graded)) if table],
         causes=common_causes(graded, by_grader=redact),
         faults=[] if redact else faults(submissions),
         columns=list(dict.fromkeys(place for one in graded for place in one.parts)),
@@ -174,10 +166,27 @@ def _days(graded: Sequence[IndexedReport]) -> str:
     return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
 
 
-# Pictures -------------------------------------------------------------------------------------------------------------
+# Points and groups ----------------------------------------------------------------------------------------------------
 
 
-def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
+@dataclass(frozen=True)
+class Bars:
+    """A table with a bar in front of each row.
+
+    name: its own on the page.
+    rows: a row's pieces of bar, each the share of the whole length and a class of `page.css`; and its cells, as many as `head`.
+    key: what the looks mean.
+    """
+
+    name: str
+    title: str
+    description: str
+    head: Sequence[str]
+    rows: Sequence[tuple[Sequence[tuple[float, str]], Sequence[str]]]
+    key: Sequence[tuple[str, str]] = ()
+
+
+def points_table(graded: Sequence[IndexedReport]) -> Bars | None:
     """The number of submissions by points. Submissions with open points have a colour and a column of their own."""
     decided = [one.score for one in graded if one.score.graded > 0]
     if not decided:
@@ -186,32 +195,15 @@ def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
     step = round_step(top / BARS)
     bins = max(1, math.ceil(top / step - 1e-9))
     counts = Counter((min(int(one.earned / step + 1e-9), bins - 1), one.is_open) for one in decided)
-    pairs = [(counts[at, False], counts[at, True]) for at in range(bins)]
-    left, right, bottom = 40, WIDTH - 10, 240
-    x, y = Axis(0, bins * step, left, right), Axis(0, max(5, *map(sum, pairs)), bottom, 16)
-    marks, rows = [*levels(y, left, right)], []
-    for at, (whole, some) in enumerate(pairs):
+    longest = max(counts[at, False] + counts[at, True] for at in range(bins))
+    rows: list[tuple[list[tuple[float, str]], tuple[str, ...]]] = []
+    for at in reversed(range(bins)):
+        numbers = counts[at, False], counts[at, True]
         name = f"{at * step:g} to {'under ' if at < bins - 1 else ''}{(at + 1) * step:g}"
-        rows.append((name, str(whole), str(some)))
-        place, width = x.at(at * step) + 1, round(x.at((at + 1) * step) - x.at(at * step) - 2, 1)
-        for low, high, look in ((0, whole, "bar"), (whole, whole + some, "bar so-far")):
-            if high > low:
-                height = round(y.at(low) - y.at(high), 1)
-                tip = f"{name} points: {counted(whole + some, 'submission')}"
-                marks.append(rectangle(place, y.at(high), width, height, look, tip))
-    marks += [label(x.at(tick), bottom + 13, f"{tick:g}", "tick", "middle") for tick in x.ticks()]
-    marks.append(label((left + right) / 2, bottom + 32, "points", "tick", "middle"))
+        pieces = [(number / longest, look) for number, (_, look) in zip(numbers, LOOKS, strict=True)]
+        rows.append((pieces, (name, *(str(number) if number else "" for number in numbers))))
     if undecided := len(graded) - len(decided):
-        rows.append(("nothing graded", "", str(undecided)))
-    told = _told_of_points(decided, top, undecided)
-    key: tuple[tuple[str, Mark], ...] = ()
-    if any(one.is_open for one in decided):
-        key = tuple((name, rectangle(1, 1, 10, 10, look)) for name, look in LOOKS)
-    head = ("points", *(name for name, _ in LOOKS))
-    return Plot("points", "Points", told, WIDTH, 282, marks, head, rows, key)
-
-
-def _told_of_points(decided: Sequence[Points], top: float, undecided: int) -> str:
+        rows.append(([], ("nothing graded", "", str(undecided))))
     told = [f"Of {top:g} points at most."]
     if whole := [one.earned for one in decided if not one.is_open]:
         median = f"The median of the {len(whole)} graded in full is {statistics.median(whole):g}."
@@ -219,45 +211,29 @@ def _told_of_points(decided: Sequence[Points], top: float, undecided: int) -> st
     if some := len(decided) - len(whole):
         told.append(f"{some} have open points, which nobody lost: they have at least what is shown.")
     if undecided:
-        told.append(f"Of {undecided} nothing could be graded; they are not in the picture.")
-    return " ".join(told)
+        told.append(f"Of {undecided} nothing could be graded.")
+    key = LOOKS if some else ()
+    return Bars("points", "Points", " ".join(told), ("points", *(name for name, _ in LOOKS)), rows, key)
 
 
-def groups_plot(graded: Sequence[IndexedReport]) -> Plot | None:
+def groups_table(graded: Sequence[IndexedReport]) -> Bars | None:
     """For each group of cases, the share of submissions that fail; the largest first."""
     counts: dict[Place, Counter[str]] = {}
     for one in graded:
         for place, state in one.groups.items():
             counts.setdefault(place, Counter())[state] += 1
-    shares = {place: found[WRONG] / max(1, found[WRONG] + found[RIGHT]) for place, found in counts.items()}
-    ordered = sorted(counts, key=lambda place: (-shares[place], -counts[place][WRONG]))[:MAX_TABLE]
-    failed = [place for place in ordered if counts[place][WRONG]]
-    if not ordered:
+    if not counts:
         return None
-    left, right, row = 480, WIDTH - 80, 22
-    x, bottom = Axis(0, 100, left, right), row * len(failed[:MAX_GROUPS]) + 8
-    marks = grid(x, 4, bottom, "%")
-    for number, place in enumerate(failed[:MAX_GROUPS]):
-        wrong, tried = counts[place][WRONG], counts[place][WRONG] + counts[place][RIGHT]
-        words, middle = f"{wrong} of {tried}", number * row + row / 2 + 4
-        marks.append(label(left - 10, middle, _titled(place, MAX_LABEL), anchor="end"))
-        width, tip = round(x.at(100 * shares[place]) - left, 1), f"{words} fail {_titled(place)}"
-        marks.append(rectangle(left, middle - 6, width, 12, "bar wrong", tip))
-        marks.append(label(right + 10, middle, words))
-    rows = [
-        (
-            " ".join(place[:-1]),
-            place[-1],
-            *(str(counts[place][state]) for state in (WRONG, RIGHT, NOTHING, OPEN)),
-            _most_failed(graded, place),
-        )
-        for place in ordered
-    ]
-    told = "Of the submissions that pass some case of the part; those that pass none are in the table alone."
-    if not failed:
-        told, marks, bottom = "No answer fails any group.", [label(0, 14, "none", "tick")], 12
-    head = ("assignment", "group", WRONG, RIGHT, NOTHING, OPEN, "fails most")
-    return Plot("groups", "Groups of cases that fail", told, WIDTH, bottom + 22, marks, head, rows)
+    rows = []
+    for place, found in counts.items():
+        tried = found[WRONG] + found[RIGHT]
+        failed = f"{found[WRONG]} of {tried} fail", str(found[NOTHING]), str(found[OPEN]), _most_failed(graded, place)
+        rows.append((found[WRONG] / max(1, tried), found[WRONG], (" ".join(place[:-1]), place[-1], *failed)))
+    rows.sort(key=lambda row: (-row[0], -row[1]))
+    told = "A bar is the share that fails, of the submissions that pass some case of the part."
+    head = ("assignment", "group", "of those that pass some case", NOTHING, OPEN, "fails most")
+    bars = [([(share, "bar wrong")], cells) for share, _, cells in rows[:MAX_TABLE]]
+    return Bars("groups", "Groups of cases that fail", told, head, bars)
 
 
 def _most_failed(graded: Sequence[IndexedReport], place: Place) -> str:
@@ -266,38 +242,21 @@ def _most_failed(graded: Sequence[IndexedReport], place: Place) -> str:
     return f"{shortened(counts.most_common(1)[0][0], MAX_LABEL)} ({counts.most_common(1)[0][1]})" if counts else ""
 
 
-def _titled(place: Place, most: int = 200) -> str:
-    """A group's title with its assignment and part; the title is cut to fit."""
-    whose = " ".join(place[:-1])
-    return f"{shortened(place[-1], max(1, most - len(whose) - 3))} · {shortened(whose, most - 4)}"
-
-
 # Causes and faults ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Common:
-    """A cause, the number of submissions with this cause, and the first of them as an example."""
-
-    assignment: str
-    seen: CauseSeen
-    count: int
-    example: IndexedReport
-
-
-def common_causes(graded: Sequence[IndexedReport], by_grader: bool = False) -> list[Common]:
-    """The most frequent causes; missing answers come last. With `by_grader`, only causes in the grader's own words."""
-    found: dict[tuple[str, tuple[str, str]], list[IndexedReport]] = {}
+def common_causes(
+    graded: Sequence[IndexedReport], by_grader: bool = False
+) -> list[tuple[CauseSeen, list[IndexedReport]]]:
+    """The most frequent causes, as the first submission has them, with the submissions; missing answers come last. With `by_grader`, only
+    causes in the grader's own words.
+    """
+    found: dict[tuple[str, tuple[str, str]], tuple[CauseSeen, list[IndexedReport]]] = {}
     for one in graded:
         for key, seen in one.causes.items():
             if seen.by_grader or not by_grader:
-                found.setdefault(key, []).append(one)
-
-    def order(key: tuple[str, tuple[str, str]]) -> tuple[bool, int]:
-        return found[key][0].causes[key].outcome == "not_implemented", -len(found[key])
-
-    ordered = sorted(found, key=order)[:MAX_CAUSES]
-    return [Common(key[0], found[key][0].causes[key], len(found[key]), found[key][0]) for key in ordered]
+                found.setdefault(key, (seen, []))[1].append(one)
+    return sorted(found.values(), key=lambda pair: (pair[0].outcome == "not_implemented", -len(pair[1])))[:MAX_CAUSES]
 
 
 def faults(submissions: Sequence[IndexedReport]) -> list[tuple[str, str]]:
