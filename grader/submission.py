@@ -139,19 +139,19 @@ def beside_stub(stub: Path, entry: str, folder: Path) -> str:
 
     Raises SubmissionError.
     """
-    found = _defining(stub, entry, folder)
-    return f"{stub.name} is still the starter's stub, but {_kernels(found, stub.name)}" if found else ""
+    return _kernels(stub, entry, folder, f"{stub.name} is still the starter's stub")
 
 
 def in_place_of(stub: Path, entry: str, folder: Path) -> str:
     """The same while `folder` has no file of the stub's name."""
-    found = _defining(stub, entry, folder)
-    return f"there is no {stub.name}, but {_kernels(found, stub.name)}" if found else ""
+    return _kernels(stub, entry, folder, f"there is no {stub.name}")
 
 
-def _kernels(found: Sequence[str], name: str) -> str:
+def _kernels(stub: Path, entry: str, folder: Path, words: str) -> str:
+    if not (found := _defining(stub, entry, folder)):
+        return ""
     looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
-    return f"{_some(found)} {looks}: {_mend(found, name)}"
+    return f"{words}, but {_some(found)} {looks}: {_mend(found, stub.name)}"
 
 
 def _defining(stub: Path, entry: str, folder: Path) -> list[str]:
