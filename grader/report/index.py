@@ -66,6 +66,8 @@ class IndexedReport:
     made_with: names and values in which all reports of a class should agree.
     failing: titles of the cases that failed, by group, where `groups` says WRONG.
     override: the decision from which `score` comes; None if `score` is the report's.
+    key: the submission: its path and its hash; None if no report was read.
+    is_whole: whether the run was not interrupted.
     """
 
     name: str
@@ -80,6 +82,8 @@ class IndexedReport:
     made_with: dict[str, str] = field(default_factory=dict)
     failing: dict[Place, tuple[str, ...]] = field(default_factory=dict)
     override: Override | None = None
+    key: tuple[str, str] | None = None
+    is_whole: bool = True
 
     @property
     def counts(self) -> bool:
@@ -123,6 +127,8 @@ def summary(report: Report, name: str, link: str) -> IndexedReport:
         tuple(words[:MAX_WORDS] for words in (*report.infra_errors, *incomplete)),
         {"grader": at.grader, "the course": report.fingerprint, "GPU": at.gpu or "no GPU", "effort": report.effort},
         failing,
+        key=(report.submission.path, report.submission.sha256),
+        is_whole=not report.incomplete,
     )
 
 
