@@ -110,7 +110,11 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     here = {path[0] for path in paths if len(path) == 1}
     found = {name: alike for name in wanted if name not in here and (alike := _alike(paths, name, asked))}
     if not found and not here & asked:  # a file of any name may be the wanted one then, or be in an archive
-        found = {name: others for name in wanted if (others := _of_its_kind(paths, name))}
+        for name in wanted:
+            if kind := [
+                "/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == PurePosixPath(name).suffix
+            ]:
+                found[name] = kind
         if not found and (archives := [name for name in map("/".join, paths) if is_archive(name)]):
             found = dict.fromkeys(wanted, archives)
     if found and not here.intersection(wanted):
@@ -192,10 +196,6 @@ def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]
     surest = [path for path, like in alike if like >= RENAMED] or [path for path, _ in alike]
     notebooks = [path for path in paths if path[-1].casefold().endswith(NOTEBOOK) and not _likeness(path[-1], asked)[0]]
     return ["/".join(path) for path in surest or notebooks]
-
-
-def _of_its_kind(paths: Sequence[tuple[str, ...]], wanted: str) -> list[str]:
-    return ["/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == PurePosixPath(wanted).suffix]
 
 
 def is_archive(name: str) -> bool:

@@ -150,13 +150,14 @@ def _state(cases: Iterable[CaseResult], usable: bool) -> str:
 def index(submissions: Sequence[IndexedReport], redact: bool = False) -> str:
     """The page of many reports, as HTML; redacted, without anything that belongs to one submission or to the machine."""
     graded = [one for one in submissions if one.counts]
+    days = [f"{one:%d %B %Y}".lstrip("0") for one in sorted(one.started for one in graded if one.started)]
     return rendered(
         "index.html",
         submissions=[] if redact else submissions,
         graded=graded,
         left_out=len(submissions) - len(graded),
         open=sum(one.score.is_open for one in graded),
-        days=_days(graded),
+        days=" to ".join(dict.fromkeys(days[:1] + days[-1:])),
         made_with=_most(graded),
         tables=[table for table in (points_table(graded), groups_table(graded)) if table],
         causes=common_causes(graded, by_grader=redact),
@@ -164,12 +165,6 @@ def index(submissions: Sequence[IndexedReport], redact: bool = False) -> str:
         columns=list(dict.fromkeys(place for one in graded for place in one.parts)),
         redact=redact,
     )
-
-
-def _days(graded: Sequence[IndexedReport]) -> str:
-    """The first and the last day; a single day once."""
-    days = [f"{one:%d %B %Y}".lstrip("0") for one in sorted(one.started for one in graded if one.started)]
-    return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
 
 
 # Points and groups ----------------------------------------------------------------------------------------------------

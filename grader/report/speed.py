@@ -63,22 +63,16 @@ def _times(measured: SpeedMeasurement) -> Table:
         if one.name == "matmul":
             continue  # a product of other matrices, whose time says nothing here; the shares contain its rate
         rate = f"{one.flops_per_s / 1e12:.0f} TFLOP/s" if by_flops else f"{one.bytes_per_s / 1e12:.2f} TB/s"
-        own = one.name == "submission"
+        own, ratio = one.name == "submission", one.speedup
+        told = f"you are {ratio.median:.3g} × as fast  ({ratio.low:.3g} to {ratio.high:.3g})" if ratio else ""
         table.add_row(
             plain(name_of(one.name), "bold" if own else ""),
             f"{one.time_s.median * 1e3:.4g} ms",
             rate,
             f"{one.roofline_share:.0%}",
-            _speedup(one) if not own else Text(f"of a {NAMES[measured.roofline]}", style="dim"),
+            Text(f"of a {NAMES[measured.roofline]}" if own else told, style="dim"),
         )
     return table
-
-
-def _speedup(one: ContenderTime) -> Text:
-    if one.speedup is None:
-        return Text("")
-    ratio = one.speedup
-    return Text(f"you are {ratio.median:.3g} × as fast  ({ratio.low:.3g} to {ratio.high:.3g})", style="dim")
 
 
 def _bands(bands: tuple[BandResult, ...]) -> Text:
