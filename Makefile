@@ -1,7 +1,7 @@
 # Every chore is one target. The README's two commands need neither make nor this file.
 PYTHON = .venv/bin/python
 
-.PHONY: install run test everything quick lint types gpu-test gpu-memory gpu-corpus gpu-docker attacks soak schema records pictures clean
+.PHONY: install run test everything quick lint types gpu-test gpu-memory gpu-corpus gpu-docker attacks soak records pictures clean
 
 install: ; sh scripts/bootstrap.sh
 run: install ; .venv/bin/grader run reference/
@@ -25,7 +25,6 @@ records: install
 	$(PYTHON) -m docs.pictures
 # The pictures of README.md, of the handouts and of docs/, drawn from problem.toml, from samples of reports and from the rooms of the house.
 pictures: install ; $(PYTHON) -m docs.pictures
-schema: install ; .venv/bin/grader schema > grader/report/schema.json
 
 # On a machine with a CUDA GPU, with whatever Python environment is active there.
 GPU_TEST = python3 -m pytest -m "gpu and not docker" -p no:cacheprovider --durations 12

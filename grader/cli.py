@@ -52,7 +52,7 @@ from grader.job import DEFAULT_IMAGE, Benchmarked, CaseNote, Event, Place, Reque
 from grader.profile.views import ProfileProgress, print_profile
 from grader.report.checking import CheckView
 from grader.report.json_file import PAGE, REPORT, check_writable, read_report, write_report
-from grader.report.model import Points, Report, json_schema
+from grader.report.model import Points, Report
 from grader.report.style import counted, plain
 from grader.report.terminal import Progress, print_report
 from grader.runfolder import alone_in
@@ -414,34 +414,22 @@ def cleanup_() -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of report.json."""
-    print(json.dumps(json_schema(), indent=2))
+    print(json.dumps(Report.model_json_schema(mode="serialization"), indent=2))
 
 
 def _writable(output: Path | None, what: str, submission: Path) -> Path:
-    """The writable folder for a `report` or a `profile`."""
-    folder = _folder_outside(output or Path(f"grader-{what}"), submission, output is not None)
+    """The writable folder for a `report` or a `profile`: never in the submission, where nothing is ever written, but beside it then."""
+    folder, inside = output or Path(f"grader-{what}"), submission.resolve()
+    if folder.resolve().is_relative_to(inside) and inside.is_dir():
+        if output is not None:
+            words = "lies inside the submission, where nothing is ever written; choose another --output"
+            stop_with(f"{folder}: {words}", EXIT_USAGE)
+        folder = inside.parent / folder
     try:
         check_writable(folder, f"{what}.json")
     except OSError as error:
-        stop_with(
-            f"{folder}: the {what} cannot be written there ({error.strerror}); choose another --output", EXIT_USAGE
-        )
-    return folder
-
-
-def _folder_outside(folder: Path, submission: Path, named: bool) -> Path:
-    """The folder, beside the submission if it would lie in it, because nothing is ever written there.
-
-    named: whether the command line names the folder, which must not lie there then.
-    """
-    inside = submission.resolve()
-    if folder.resolve().is_relative_to(inside) and inside.is_dir():
-        if named:
-            stop_with(
-                f"{folder}: lies inside the submission, where nothing is ever written; choose another --output",
-                EXIT_USAGE,
-            )
-        return inside.parent / folder
+        words = f"the {what} cannot be written there ({error.strerror}); choose another --output"
+        stop_with(f"{folder}: {words}", EXIT_USAGE)
     return folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import grader
 from grader.course import INSTALLED, ROOMS
 
-CODE = {".py", ".ini", ".json", ".cpp", ".h"}
+CODE = {".py", ".ini", ".json", ".toml", ".cpp", ".h"}
 
 
 def fingerprint(course: Path) -> str:

@@ -110,7 +110,11 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     here = {path[0] for path in paths if len(path) == 1}
     found = {name: alike for name in wanted if name not in here and (alike := _alike(paths, name, asked))}
     if not found and not here & asked:  # a file of any name may be the wanted one then, or be in an archive
-        found = {name: others for name in wanted if (others := _of_its_kind(paths, name))}
+        for name in wanted:
+            if kind := [
+                "/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == PurePosixPath(name).suffix
+            ]:
+                found[name] = kind
         if not found and (archives := [name for name in map("/".join, paths) if is_archive(name)]):
             found = dict.fromkeys(wanted, archives)
     if found and not here.intersection(wanted):
@@ -139,19 +143,19 @@ def beside_stub(stub: Path, entry: str, folder: Path) -> str:
 
     Raises SubmissionError.
     """
-    found = _defining(stub, entry, folder)
-    return f"{stub.name} is still the starter's stub, but {_kernels(found, stub.name)}" if found else ""
+    return _kernels(stub, entry, folder, f"{stub.name} is still the starter's stub")
 
 
 def in_place_of(stub: Path, entry: str, folder: Path) -> str:
     """The same while `folder` has no file of the stub's name."""
-    found = _defining(stub, entry, folder)
-    return f"there is no {stub.name}, but {_kernels(found, stub.name)}" if found else ""
+    return _kernels(stub, entry, folder, f"there is no {stub.name}")
 
 
-def _kernels(found: Sequence[str], name: str) -> str:
+def _kernels(stub: Path, entry: str, folder: Path, words: str) -> str:
+    if not (found := _defining(stub, entry, folder)):
+        return ""
     looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
-    return f"{_some(found)} {looks}: {_mend(found, name)}"
+    return f"{words}, but {_some(found)} {looks}: {_mend(found, stub.name)}"
 
 
 def _defining(stub: Path, entry: str, folder: Path) -> list[str]:
@@ -192,10 +196,6 @@ def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]
     surest = [path for path, like in alike if like >= RENAMED] or [path for path, _ in alike]
     notebooks = [path for path in paths if path[-1].casefold().endswith(NOTEBOOK) and not _likeness(path[-1], asked)[0]]
     return ["/".join(path) for path in surest or notebooks]
-
-
-def _of_its_kind(paths: Sequence[tuple[str, ...]], wanted: str) -> list[str]:
-    return ["/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == PurePosixPath(wanted).suffix]
 
 
 def is_archive(name: str) -> bool:

@@ -10,9 +10,9 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from docs.pictures.drawing import picture
-from grader.report.map_view import HALVES
+from grader.report.maps import HALVES
 from grader.report.model import Report
-from grader.report.races import speedups, timed_cases
+from grader.report.speed import speedups, timed_cases
 from grader.report.svg import Mark, Plot, rectangle
 from grader.report.terminal import ReportConsole, print_report
 

@@ -5,7 +5,6 @@ another. Last, a small grading shows whether the parts work together (`selftest`
 """
 
 from grader.doctor.examine import examine, faults, has_fault, verdict
-from grader.doctor.finding import Finding
-from grader.doctor.show import show
+from grader.doctor.finding import Finding, show
 
 __all__ = ["Finding", "examine", "faults", "has_fault", "show", "verdict"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from docker import DockerClient
 from docker.models.images import Image
 
-from grader.doctor.finding import NAMES, Finding
+from grader.doctor.finding import NAMES, Finding, broken
 from grader.doctor.gpus import NO_GPU, Presence
 from grader.doctor.space import WANTED_GIB, free_gib
 from grader.fingerprint import fingerprint
@@ -58,7 +59,10 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
     image_expected = engine.why_image_is_expected(name)
     expected = image_expected or engine.why_daemon_is_expected()
     if not (expected or engine.is_there()):
-        yield from [Finding("Docker", "unneeded", f"is not here: {HOST}", "" if confined else INSTALL), *none]
+        there_is = shutil.which("docker")
+        words = "its client is here, and no daemon runs" if there_is else "is not here"
+        mend = "" if confined else START if there_is else INSTALL
+        yield from [Finding("Docker", "unneeded", f"{words}: {HOST}", mend), *none]
         return
     try:
         client = engine.connect(engine.LOOK_TIMEOUT_S)
@@ -106,7 +110,7 @@ def _image(client: DockerClient, image: Image, name: str, course: Path, there: P
     try:
         made_of, faults = json.loads(answer_of(client, str(image.id), IN_CONTAINER))
     except (InfraError, ValueError) as error:
-        return Finding("grading image", "fault", f"{words}: does not run ({error})", _build(name, there))
+        return broken("grading image", f"{words}: does not run ({error})", _build(name, there))
     if made_of != fingerprint(course):
         words += ": made of other files than this grader and its course"
         return Finding("grading image", "fault", words, _build(name, there))
@@ -131,7 +135,7 @@ def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], the
     try:
         answer = answer_of(client, str(image.id), WITH_GPU, gpu).strip()
     except InfraError as error:
-        return Finding(name, "fault", f"{way}: {error}", TOOLKIT)
+        return broken(name, f"{way}: {error}", TOOLKIT)
     if answer != "0":
         return Finding(name, "fault", f"{way}: CUDA does not start in a container (error {answer})", TOOLKIT)
     return Finding(name, "fine", f"{way}; CUDA starts in a container")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import queue
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from grader.background import later
 from grader.contender.jail import NO_JAIL, Jail, strongest_jail
 from grader.doctor import containers, gpus, selftest, software, space, walls
-from grader.doctor.finding import NAMES, OURS, Finding
+from grader.doctor.finding import AGAIN, NAMES, OURS, Finding
 from grader.job import DEFAULT_IMAGE
 from grader.report.model import Isolation
 from grader.sandbox.base import InfraError
@@ -23,7 +21,6 @@ from grader.sandbox.base import InfraError
 T = TypeVar("T")
 Look = Callable[[], Iterable[Finding]]
 LIMIT_S = 120.0  # for all looks together, which take a few seconds
-HANGS = "restart the machine if it stays so: a driver or a disk hangs"
 
 
 def examine(
@@ -39,7 +36,7 @@ def examine(
         course: the course that this machine is to grade.
         image: the name of the grading image.
         self_test: whether to try a small grading too.
-        on_finding: takes each finding as soon as all findings before it have been passed on.
+        on_finding: takes each finding as soon as its look, and all looks before it, have ended.
     """
     deadline = time.monotonic() + LIMIT_S
     there, jail = gpus.presence(), NO_JAIL
@@ -64,16 +61,17 @@ def examine(
         (NAMES[14:16], space.findings),
     ]
     found: list[Finding] = []
-    with ExitStack() as stack:
-        if self_test:
-            looks.append((NAMES[16:], _self_test(stack, jail, seen)))
-        started = [(names, _start(names, look)) for names, look in looks]
-        for name, findings in ((name, findings) for names, findings in started for name in names):
-            try:
-                found.append(findings.get(timeout=max(deadline - time.monotonic(), 0)))
-            except queue.Empty:
-                found.append(Finding(name, "fault", f"gave no answer within {LIMIT_S:g} s", HANGS))
-            on_finding(found[-1])
+    if self_test:
+        looks.append((NAMES[16:], lambda: _self_test(jail, seen)))
+    started = [(names, later(partial(_looked, names, look))) for names, look in looks]
+    for names, answer in started:
+        try:
+            ones = answer.result(max(deadline - time.monotonic(), 0))
+        except TimeoutError:
+            ones = [Finding(name, "caution", f"gave no answer within {LIMIT_S:g} s", AGAIN) for name in names]
+        for one in ones:
+            on_finding(one)
+        found += ones
     return found
 
 
@@ -94,6 +92,8 @@ def verdict(findings: Sequence[Finding]) -> str:
     faults = [one.name for one in findings if one.state == "fault"]
     if faults:
         return f"This machine is not ready: mend {', '.join(faults)}, and ask `grader doctor` again."
+    if slow := [one.name for one in findings if one.mend == AGAIN]:
+        return f"Nothing is broken, but this machine was too slow to say all about {', '.join(slow)}: ask `grader doctor` again."
     on_gpu = state["GPU"] == "fine"
     what = "correctness and speed, on the GPU" if on_gpu else "correctness, on the CPU; not speed, for want of a GPU"
     if state["grading image"] == "fine" and state["GPU in Docker"] in ("fine", "unneeded"):
@@ -105,33 +105,25 @@ def verdict(findings: Sequence[Finding]) -> str:
     return f"This machine can grade {what}. Strangers' code: {strangers}."
 
 
-def _start(names: Sequence[str], look: Look) -> queue.Queue[Finding]:
-    """Run a look in a thread. Returns the queue of its findings; an exception of the look becomes a finding of each missing name."""
-    found: queue.Queue[Finding] = queue.Queue()
-
-    def work() -> None:
-        missing, words = list(names), "was forgotten"
-        try:
-            for finding in look():
-                missing.remove(finding.name)
-                found.put(finding)
-        except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            ends = " ... ".join(dict.fromkeys([lines[0], lines[-1]]))
-            words = f"could not be looked at: {type(error).__name__}: {ends}"
-        for name in missing:
-            found.put(Finding(name, "fault", words, OURS))
-
-    threading.Thread(target=work, daemon=True).start()
-    return found
-
-
-def _self_test(stack: ExitStack, jail: Jail, seen: Future[software.SeenSoftware | str]) -> Look:
-    """Start the judge of the self-test, which gets ready during the other looks. Returns the look that grades."""
+def _looked(names: Sequence[str], look: Look) -> list[Finding]:
+    """The findings of a look; an exception of the look becomes a finding of each missing name."""
+    found, words = list[Finding](), "was forgotten"
     try:
-        grade = stack.enter_context(selftest.begun(jail))
+        for one in look():
+            found.append(one)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        words = f"could not be looked at: {type(error).__name__}: {' ... '.join(dict.fromkeys([lines[0], lines[-1]]))}"
+    told = {one.name for one in found}
+    return found + [Finding(name, "fault", words, OURS) for name in names if name not in told]
+
+
+def _self_test(jail: Jail, seen: Future[software.SeenSoftware | str]) -> list[Finding]:
+    """The findings of a small grading, if PyTorch works."""
+    if isinstance(seen.result(), str):
+        return [Finding(name, "unneeded", "not tried: PyTorch comes first") for name in NAMES[16:]]
+    try:
+        return selftest.grade(jail)
     except (InfraError, OSError) as error:
         fault = Finding(NAMES[16], "fault", f"no judge could be started: {error}", OURS)
-        return lambda: [fault, *(Finding(name, "unneeded", "not tried") for name in NAMES[17:])]
-    waits = [Finding(name, "unneeded", "not tried: PyTorch comes first") for name in NAMES[16:]]
-    return lambda: waits if isinstance(seen.result(), str) else grade()
+        return [fault, *(Finding(name, "unneeded", "not tried") for name in NAMES[17:])]

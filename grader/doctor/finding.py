@@ -1,4 +1,4 @@
-"""The finding of a look at this machine, and running a program to get one."""
+"""The finding of a look at this machine, its terminal view, and running a program to get one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from grader.report.style import plain
+
 State = Literal["fine", "unneeded", "caution", "fault"]
 NAMES = (
     "Python", "PyTorch", "Triton", "C++ compiler", "nvcc",
@@ -16,7 +22,17 @@ NAMES = (
     "free disk", "leftovers",
     "right kernel", "wrong kernel", "escape",
 )  # fmt: skip
+MARKS: dict[State, tuple[str, str]] = {
+    "fine": ("✓", "green"),
+    "unneeded": ("–", "bright_black"),
+    "caution": ("!", "yellow"),
+    "fault": ("✗", "bold red"),
+}
 OURS = "mend what is marked above first; if nothing is, tell the grader's authors"
+SLOW = re.compile(
+    r"did not finish within|gave no answer within|timed out"
+)  # in the words about a program that was ended for its time
+AGAIN = "slow is not broken: ask again when this machine has less to do; if it stays so, a driver or a disk hangs"
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,25 @@ class Finding:
     state: State
     words: str
     mend: str = ""
+
+
+def broken(name: str, words: str, mend: str, state: State = "fault") -> Finding:
+    """The finding of a part whose trial failed with `words`. If it only ran out of time, it is a caution: nobody mends what is slow."""
+    return Finding(name, "caution", words, AGAIN) if SLOW.search(words) else Finding(name, state, words, mend)
+
+
+def show(finding: Finding, console: Console) -> None:
+    """Print mark, name and words of a finding in columns; below them the mend in one piece, to be copied."""
+    mark, style = MARKS[finding.state]
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=1)
+    row.add_column(width=max(map(len, NAMES)))
+    row.add_column()
+    quiet = style if finding.state == "unneeded" else ""
+    row.add_row(Text(mark, style), plain(finding.name, quiet or "bold"), plain(finding.words, quiet))
+    console.print(row)
+    if finding.mend:
+        console.print(plain(f"    → {finding.mend}", "dim"), soft_wrap=True)
 
 
 def ask(command: Sequence[str], limit_s: float) -> tuple[bool, str, str]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import psutil
 
-from grader.doctor.finding import Finding, ask
+from grader.doctor.finding import Finding, ask, broken
 from grader.doctor.software import PIP, SeenSoftware
 from grader.nvidia import driver_is_loaded
 
@@ -174,7 +174,7 @@ def shared_memory(there: Presence) -> Finding:
         done, output, words = ask([sys.executable, "-P", "-m", "grader.doctor.with_torch", "share"], SHARE_LIMIT_S)
         if fault := json.loads(output) if done else words:
             mend = "CUDA IPC is missing on WSL and in some virtual machines and containers: grade on the machine itself"
-            return Finding("shared memory", "fault", f"a worker does not get at the judge's GPU memory: {fault}", mend)
+            return broken("shared memory", f"a worker does not get at the judge's GPU memory: {fault}", mend)
         return Finding("shared memory", "fine", "CUDA IPC works, to a worker and back")
     if fault := _sealing_fault():
         return Finding("shared memory", "fault", fault, "grade on a Linux kernel of its own, 3.17 or newer")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from grader import grading
 from grader.contender.jail import Jail
-from grader.doctor.finding import OURS, Finding
+from grader.doctor.finding import OURS, Finding, broken
 from grader.job import Place, Request
 from grader.report.model import CaseResult, Isolation, Report
 from grader.runfolder import run_folder
@@ -106,9 +106,8 @@ REACHED = {"files": "read another user's file", "processes": "saw other processe
 SEE = "see bubblewrap and user namespaces, above"
 
 
-@contextmanager
-def begun(jail: Jail) -> Iterator[Callable[[], list[Finding]]]:
-    """A context with a started judge. Gives a function that does the grading. Both raise InfraError, OSError.
+def grade(jail: Jail) -> list[Finding]:
+    """Grade a small submission in a small course. Raises InfraError, OSError.
 
     Args:
         jail: the strongest jail of this machine; the grading requires isolation if that jail isolates.
@@ -116,15 +115,8 @@ def begun(jail: Jail) -> Iterator[Callable[[], list[Finding]]]:
     place = Place(sandbox="host", require_isolation=Isolation(jail=jail.name).isolated)
     with run_folder() as folder, outside(folder) as submission:
         write_course(folder, submission)
-
-        def grade() -> list[Finding]:
-            return judge(
-                grading.grade(
-                    Request(submission=folder / "submission", course=folder, place=place), lambda _event: None
-                )
-            )
-
-        yield grade
+        request = Request(submission=folder / "submission", course=folder, place=place)
+        return judge(grading.grade(request, lambda _event: None))
 
 
 @contextmanager
@@ -157,7 +149,7 @@ def _expected(name: str, case: CaseResult, outcome: str, words: str) -> Finding:
     if case.outcome == outcome:
         return Finding(name, "fine", words)
     told = f"{outcome} was expected, it is {case.outcome.replace('_', ' ')}: {case.message}"
-    return Finding(name, "fault", told, OURS)
+    return broken(name, told, OURS)
 
 
 def _escape(cases: Sequence[CaseResult], isolation: Isolation) -> Finding:

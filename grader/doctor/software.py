@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from grader.doctor.finding import Finding, State, ask
+from grader.doctor.finding import SLOW, Finding, State, ask, broken
 
 Range = tuple[tuple[int, int], tuple[int, int]]
 TORCH: Range = ((2, 11), (2, 13))  # the first and the last working version, as in pyproject.toml
@@ -26,7 +26,7 @@ COMPILE_LIMIT_S = 30.0
 FUNCTION = 'extern "C" int twice(int x) { return 2 * x; }\n'
 PTX = ".version 7.0\n.target sm_80\n.address_size 64\n"
 KERNEL = "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }\n"
-SLOW = ("torch", "triton", "sympy")  # large packages that a worker imports, sympy with the first gradient
+LARGE = ("torch", "triton", "sympy")  # packages that a worker imports, sympy with the first gradient
 PIP = f"{sys.executable} -m pip install"
 
 
@@ -74,7 +74,7 @@ def python(on_gpu: bool) -> Finding:
 def uncompiled() -> dict[str, Path]:
     """The folders of packages that were installed without bytecode, as uv does, by name. Workers write no bytecode."""
     bare = {}
-    for name in SLOW:
+    for name in LARGE:
         with suppress(PackageNotFoundError):
             folder = Path(str(distribution(name).locate_file(name)))
             if not (folder / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc").exists():
@@ -89,9 +89,8 @@ def findings(seen: SeenSoftware | str, on_gpu: bool, driver_cuda: int) -> Iterat
         driver_cuda: the newest major release of CUDA that the driver knows; 0 if unknown.
     """
     if isinstance(seen, str):
-        yield Finding(
-            "PyTorch", "fault", f"cannot be used: {seen}", "in the grader's folder: `sh scripts/bootstrap.sh`"
-        )
+        words = f"{seen}: it was not looked at" if SLOW.search(seen) else f"cannot be used: {seen}"
+        yield broken("PyTorch", words, "in the grader's folder: `sh scripts/bootstrap.sh`")
         for name in ("Triton", "C++ compiler", "nvcc"):
             yield Finding(name, "unneeded", "not looked at: PyTorch comes first")
         return
@@ -100,9 +99,7 @@ def findings(seen: SeenSoftware | str, on_gpu: bool, driver_cuda: int) -> Iterat
         mend = f"`{PIP} 'numpy<2.4'`" if "numpy" in seen.triton_fault else _pip("triton", TRITON)
         yield Finding("Triton", "fault", seen.triton_fault or "is not installed", mend)
     elif seen.ptxas and (fault := _refusal([seen.ptxas, "-arch=sm_80"], "kernel.ptx", PTX)):
-        yield Finding(
-            "Triton", "fault", f"{seen.triton}; its {seen.ptxas} cannot assemble: {fault}", _pip("triton", TRITON)
-        )
+        yield broken("Triton", f"{seen.triton}; its {seen.ptxas} cannot assemble: {fault}", _pip("triton", TRITON))
     else:
         yield _within("Triton", f"{seen.triton}, {'compiled' if on_gpu else 'interpreted'}", seen.triton, TRITON)
     if seen.cxx is None:
@@ -133,7 +130,7 @@ def _compilers(cxx: str, on_gpu: bool) -> Finding:
         source = FUNCTION.replace('extern "C" ', "") if name.endswith(".c") else FUNCTION
         if fault := _refusal([compiler, "-shared", "-fPIC"], name, source):
             mend = "`sudo apt install --reinstall g++ gcc binutils`"
-            return Finding("C++ compiler", "fault", f"{compiler} cannot build a library: {fault}", mend)
+            return broken("C++ compiler", f"{compiler} cannot build a library: {fault}", mend)
     return Finding("C++ compiler", "fine", cxx)
 
 
@@ -178,5 +175,5 @@ def _nvcc(seen: SeenSoftware, on_gpu: bool, driver_cuda: int) -> Finding:
         return Finding("nvcc", bad, words, "`sudo apt install g++`")
     if fault:
         mend = "install a newer CUDA toolkit: most often g++ or the GPU is newer than nvcc"
-        return Finding("nvcc", bad, f"{words} cannot compile: {fault}", mend)
+        return broken("nvcc", f"{words} cannot compile: {fault}", mend, bad)
     return Finding("nvcc", "fine", words if on_gpu else f"{words}: tells what a kernel would use of a GPU")

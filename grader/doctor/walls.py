@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grader.contender.jail import TRIAL_LIMIT_S, Jail, candidates, fault
-from grader.doctor.finding import Finding, ask
+from grader.doctor.finding import Finding, ask, broken
 
 INSTEAD = {
     "uid": "workers are another user, who reads what everybody may and has the network",
@@ -42,7 +42,7 @@ def findings(jail: Jail, device: str = "cpu", settings: Path = Path("/proc/sys")
         yield Finding("bubblewrap", "caution", words, "`sudo apt install util-linux`")
     else:
         words = f"is installed and does not work ({fault(candidates()[0], device=device)}): {INSTEAD[jail.name]}"
-        yield Finding("bubblewrap", "caution", words, "allow user namespaces: see the next line")
+        yield broken("bubblewrap", words, "allow user namespaces: see the next line", "caution")
     yield _user_namespaces(settings)
 
 

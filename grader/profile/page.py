@@ -6,7 +6,7 @@ from grader.profile import views
 from grader.profile.model import CaseProfile, Profile
 from grader.report.model import ContenderTime, SpeedMeasurement
 from grader.report.page import rendered
-from grader.report.races import Timed, roofline
+from grader.report.speed import Timed, roofline
 
 SUBMISSION, COUNTED_BYTES = "submission", "your code, for each byte that was counted"
 

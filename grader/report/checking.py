@@ -9,17 +9,17 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.spinner import Spinner
+from rich.styled import Styled
 from rich.table import Table
 from rich.text import Text
 
 from grader.assignment import Assignment
 from grader.job import CaseDone, CaseStarted, Event, Planned
-from grader.report.failures import Frames, shortened, within
-from grader.report.map_view import MapView
+from grader.report.failures import Detail, case_view, within
+from grader.report.kernels import kernels_view
 from grader.report.model import NOT_RUN, CaseResult, Report
 from grader.report.style import STYLE, LiveView, counted, plain
-from grader.report.terminal import hints, kernels, printed
-from grader.verdict.cells import is_telling
+from grader.report.terminal import hints, printed
 
 LETTERS = 2000  # The text of a mistake is cut to this many letters, as `Detail.letters` is.
 NAMED = 6  # A line names up to so many cases; of more it gives the number.
@@ -117,13 +117,8 @@ class CheckView(LiveView):
             self._console.print(Text.assemble((mark, style), " ", (file, "bold"), "  ", plain(result.message), passed))
             return
         self.mistakes += 1
-        blocks: list[RenderableType] = [plain(within(result.message, LETTERS), "bold")]
-        if result.map is not None and is_telling(result.map):
-            blocks.append(Padding(MapView(result.map), (1, 0, 0, 0)))
-        blocks += [Padding(plain(line), (1, 0, 0, 0)) for line in result.diagnosis]
-        if result.traceback:
-            frames = [shortened(line, LETTERS) for line in result.traceback.rstrip().splitlines()]
-            blocks.append(Padding(Frames(frames), (1, 0, 0, 0)))
+        first, *others = case_view(result, Detail(letters=LETTERS))
+        blocks: list[RenderableType] = [Styled(first, "bold"), *(Padding(one, (1, 0, 0, 0)) for one in others)]
         if not result.of_file and (folded := _folded(tally)):
             blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
         ended = "" if result.of_file or result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
@@ -154,7 +149,7 @@ class CheckView(LiveView):
             for block in hints(one):
                 self._console.print(block)
             if one.kernels:
-                self._console.print(kernels(one.kernels, file=one.file))
+                self._console.print(kernels_view(one.kernels, file=one.file))
             for block in printed(one, one.file):
                 self._console.print(block)
         for note in report.submission.notes:

@@ -1,25 +1,130 @@
-"""The terminal view of a part's failures: each cause once, with one worked example and the names of the other cases."""
+"""A cause as every view of a report shows it: `failures` groups an assignment's failures once, a page renders them, `failure_view`
+prints them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from grader.report.map_view import LINES, MapView, rows_in
-from grader.report.model import CaseResult, PartResult
+from grader.report.maps import LINES, MapView, rows_in
+from grader.report.model import AssignmentResult, CaseResult, PartResult
 from grader.report.style import STYLE, counted, first_of, indented, plain
-from grader.verdict.causes import Cause, causes
+from grader.verdict.causes import alike, causes
 from grader.verdict.cells import is_telling
 from grader.verdict.prints import LOG_LINES
 
 EVERYTHING = 10**9
-LINE = 60  # A line of source is cut to this many letters.
-MARKS = re.compile(r"\s*[~^]+\s*")  # Python marks the place of an error so, below the line of source.
+LINE = 60  # A cut message has a line for each so many letters of its room.
+MARKS = re.compile(r"\s*[~^]+\s*")  # A line of these marks stands below a line of source, as Python puts it.
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failures of a part with one cause.
+
+    file: of the assignment.
+    example: the case whose message, sentences, map and frames are shown.
+    sentence: of the example, names the cause; "" if none does.
+    same: the other cases with the example's words.
+    others: the cases with words of their own.
+    is_every: every case of the part ended so.
+    is_again: an earlier part of the assignment has the same cause.
+    """
+
+    file: str
+    example: CaseResult
+    sentence: str = ""
+    same: tuple[CaseResult, ...] = ()
+    others: tuple[CaseResult, ...] = ()
+    is_every: bool = False
+    is_again: bool = False
+
+    def name(self, most: int = EVERYTHING) -> str:
+        """Who failed: the file, every case, or the cases with the example's words, of which `most` are named."""
+        if self.is_every:
+            return self.file if self.example.of_file else "every case"
+        return names([self.example, *self.same], most) if self.same else self.example.title
+
+    @property
+    def ended(self) -> str:
+        """How it ended: the outcome, or the fault of the file."""
+        if self.is_every and self.example.of_file:
+            return self.example.fault_of_file
+        return self.example.outcome.replace("_", " ")
+
+    @property
+    def tries(self) -> str:
+        """What the example tries, where its name does not say that; "" of several cases."""
+        example = self.example
+        return "" if self.is_every or self.same or example.tries == example.title else example.tries
+
+
+def failures(result: AssignmentResult) -> list[tuple[PartResult, list[Failure]]]:
+    """The parts of an assignment, each with its failures by cause, the cause of the most cases first. Cases that were all skipped for one
+    reason are a failure too.
+    """
+    found: list[tuple[PartResult, list[Failure]]] = []
+    told: set[tuple[str, str]] = set()
+    for part in result.parts:
+        ones = []
+        if (every := alike(part.cases)) is not None:
+            key = every.outcome, every.message
+            ran = [case for case in part.cases if case.outcome == every.outcome]
+            others = tuple(case for case in ran if _words(case) != _words(every))
+            ones.append(Failure(result.file, every, others=others, is_every=True, is_again=key in told))
+            told.add(key)
+        else:
+            grouped = causes(part.cases)
+            for one in grouped:
+                words = _words(one.example)
+                same = tuple(case for case in one.others if _words(case) == words)
+                others = tuple(case for case in one.others if _words(case) != words)
+                ones.append(Failure(result.file, one.example, one.sentence, same, others, is_again=one.key in told))
+            told.update(one.key for one in grouped)
+        found.append((part, ones))
+    return found
+
+
+def _words(case: CaseResult) -> tuple[object, ...]:
+    return case.outcome, case.message, case.diagnosis, case.traceback
+
+
+def names(cases: Sequence[CaseResult], most: int) -> str:
+    """The names of cases in a list; a check's name is a sentence, and stands in quotation marks."""
+    return first_of([case.name if case.title == case.name else f'"{case.title}"' for case in cases], most)
+
+
+# On a terminal --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Detail:
+    """The amount of detail about an assignment.
+
+    causes: of a part, with an example.
+    sentences: of an example, beside its message and the sentence that names the cause, or else the first.
+    map_lines: of the map of a part's first cause.
+    traceback_lines, log_lines, names: at most.
+    letters: of a line of a message or a traceback, at most; a message has a line for each LINE of them.
+    others: every other case of a cause is told in full as well.
+    is_brief: without compilers' findings, a line for each group without a failure, reasons of skipped cases, and libraries' prints.
+    """
+
+    causes: int = EVERYTHING
+    sentences: int = EVERYTHING
+    map_lines: int = LINES
+    traceback_lines: int = EVERYTHING
+    log_lines: int = LOG_LINES
+    names: int = EVERYTHING
+    letters: int = EVERYTHING
+    others: bool = False
+    is_brief: bool = False
 
 
 class Frames:
@@ -37,94 +142,40 @@ class Frames:
         yield plain("\n".join(kept), "dim")
 
 
-@dataclass(frozen=True)
-class Detail:
-    """The amount of detail about an assignment.
-
-    causes: of a part, with an example.
-    sentences: of an example, beside its message and the sentence that names the cause, or else the first.
-    map_lines: of the map of a part's first cause.
-    traceback_lines, log_lines, names: at most.
-    letters: of a line of a message or a traceback, at most; a message has a line for each LINE of them.
-    others: every other case of a cause is told in full as well.
-    asides: whether compilers' findings, reasons of skipped cases, and libraries' prints are shown at length.
-    right: whether groups without a failure have lines of their own, and skipped cases one.
-    """
-
-    causes: int = EVERYTHING
-    sentences: int = EVERYTHING
-    map_lines: int = LINES
-    traceback_lines: int = EVERYTHING
-    log_lines: int = LOG_LINES
-    names: int = EVERYTHING
-    letters: int = EVERYTHING
-    others: bool = False
-    asides: bool = True
-    right: bool = True
-
-
-USUAL = Detail()
-VERBOSE = Detail(log_lines=EVERYTHING, others=True)
-
-
-def failures(part: PartResult, detail: Detail, told: Collection[tuple[str, str]] = ()) -> list[RenderableType]:
-    """The failures of a part by cause.
-
-    Args:
-        told: the keys of causes that an earlier part of the assignment has told.
-    """
+def failures_view(ones: Sequence[Failure], detail: Detail) -> list[RenderableType]:
+    """The failures of a part: those that an earlier part has told in a line, the first others in full, the rest by name."""
     blocks: list[RenderableType] = []
-    found = causes(part.cases)
-    again = [] if detail.others else [cause for cause in found if cause.key in told]
-    for cause in again:
-        names = _names([cause.example, *cause.others], detail.names)
-        blocks.append(_line(f"✗ {names}: {'the same cause' if cause.sentence else 'the same'} as above", "bold red"))
-    new = [cause for cause in found if cause not in again]
-    for number, cause in enumerate(new[: detail.causes]):
-        blocks.append(indented(_cause(cause, detail, with_map=number == 0)))
-    if left := new[detail.causes :]:
-        cases = [case for cause in left for case in (cause.example, *cause.others)]
-        words = [f"{named(case)} ({case.outcome.replace('_', ' ')})" for case in cases]
-        blocks.append(_line(f"and more: {first_of(words, detail.names)}", "dim"))
+    again = [one for one in ones if one.is_again and not detail.others]
+    for one in again:
+        cases = one.name() if one.is_every else names([one.example, *one.same, *one.others], detail.names)
+        mark, style = STYLE[one.example.outcome]
+        blocks.append(indented(plain(f"{mark} {cases}: the same {'cause ' * bool(one.sentence)}as above", style)))
+    new = [one for one in ones if one not in again]
+    for number, one in enumerate(new[: detail.causes]):
+        blocks.append(indented(failure_view(one, detail, with_map=number == 0)))
+    if left := [case for one in new[detail.causes :] for case in (one.example, *one.same, *one.others)]:
+        words = [f"{names([case], 1)} ({case.outcome.replace('_', ' ')})" for case in left]
+        blocks.append(indented(plain(f"and more: {first_of(words, detail.names)}", "dim")))
     return blocks
 
 
-def _cause(cause: Cause, detail: Detail, with_map: bool) -> RenderableType:
-    alike = [case for case in cause.others if case.message == cause.example.message] if not detail.others else []
-    names = _names([cause.example, *alike], detail.names) if alike else ""
-    blocks = [case_view(cause.example, detail, names, cause.sentence, with_map)]
-    rest = [case for case in cause.others if not any(case is one for one in alike)]
+def failure_view(one: Failure, detail: Detail, with_map: bool = False) -> RenderableType:
+    """A failure: who and how, the example's words, and the other cases by name, or with `detail.others` in full."""
+    mark, style = STYLE[one.example.outcome]
+    head = Text.assemble((f"{mark} {one.name(detail.names)}", style), (f"  {one.ended}", style))
+    if one.tries:
+        head.append(f"  ({one.tries})", style="dim")
+    blocks: list[RenderableType] = [head, *map(indented, case_view(one.example, detail, one.sentence, with_map))]
     if detail.others:
-        blocks += [case_view(case, detail) for case in rest]
-    elif rest:
-        more = f"{counted(len(rest), 'more case')}, the same way: {_names(rest, detail.names)}"
+        blocks += [failure_view(Failure(one.file, case), detail) for case in one.others]
+    elif one.others and not one.is_every:
+        more = f"{counted(len(one.others), 'more case')}, the same way: {names(one.others, detail.names)}"
         blocks.append(indented(plain(more, "dim")))
     return Group(*blocks)
 
 
-def has_more(cause: Cause) -> bool:
-    """Whether a case other than the example has words of its own."""
-    return any(
-        (case.message, case.diagnosis) != (cause.example.message, cause.example.diagnosis) for case in cause.others
-    )
-
-
-def case_view(
-    case: CaseResult, detail: Detail, name: str = "", cause: str = "", with_map: bool = False, file: str = ""
-) -> RenderableType:
-    """One case: name and outcome, message, cause, map, further sentences, the student's frames.
-
-    Args:
-        name: of several cases, in place of this one's.
-        file: of all cases of a part; its name and fault stand for them, if the fault is the file's.
-    """
-    mark, style = STYLE[case.outcome]
-    if file and case.of_file:
-        head = Text(f"{mark} {file} {case.fault_of_file}", style)
-    else:
-        head = Text.assemble((f"{mark} {name or case.title}", style), (f"  {case.outcome.replace('_', ' ')}", style))
-    if not name and case.tries not in ("", case.title):
-        head.append(f"  ({case.tries})", style="dim")
+def case_view(case: CaseResult, detail: Detail, cause: str = "", with_map: bool = True) -> list[RenderableType]:
+    """The words of a case: message, sentences, map, the student's frames. `cause`: the sentence that is never left out."""
     cause = cause or next(iter(case.diagnosis), "")  # of an error, the first sentence is the hint
     others = [at for at, line in enumerate(case.diagnosis) if line != cause][: detail.sentences]
     kept = [line for at, line in enumerate(case.diagnosis) if line == cause or at in others]
@@ -132,15 +183,10 @@ def case_view(
     if with_map and case.map is not None and is_telling(case.map, rows_in(detail.map_lines)):
         lines.append(MapView(case.map, detail.map_lines))
     if case.traceback:
-        frames = case.traceback.rstrip().splitlines()
-        left_out = (
-            [f"  ... {len(frames) - detail.traceback_lines} lines before"]
-            if len(frames) > detail.traceback_lines
-            else []
-        )
-        frames = [shortened(line, detail.letters) for line in frames[-detail.traceback_lines :]]
-        lines.append(Frames([*left_out, *frames]))
-    return Group(head, *map(indented, lines))
+        frames, most = case.traceback.rstrip().splitlines(), detail.traceback_lines
+        left_out = [f"  ... {len(frames) - most} lines before"] if len(frames) > most else []
+        lines.append(Frames(left_out + [_shortened(line, detail.letters) for line in frames[-most:]]))
+    return lines
 
 
 def within(message: str, letters: int) -> str:
@@ -148,7 +194,7 @@ def within(message: str, letters: int) -> str:
     lines, most = message.splitlines(), letters // LINE
     if len(lines) > most:
         lines = [*lines[: most - 1], f"... {len(lines) - most} more lines", lines[-1]]
-    return "\n".join(shortened(line, letters) for line in lines)
+    return "\n".join(_shortened(line, letters) for line in lines)
 
 
 def is_cut(case: CaseResult, detail: Detail) -> bool:
@@ -158,19 +204,5 @@ def is_cut(case: CaseResult, detail: Detail) -> bool:
     return long or within(case.message, detail.letters) != "\n".join(case.message.splitlines())
 
 
-def shortened(line: str, letters: int) -> str:
-    """The first letters of a line, with the number of further ones."""
+def _shortened(line: str, letters: int) -> str:
     return line if len(line) <= letters else f"{line[:letters]}... {len(line) - letters} more characters"
-
-
-def named(case: CaseResult) -> str:
-    """A case in a list of several: a check's title is a sentence."""
-    return case.name if case.title == case.name else f'"{case.title}"'
-
-
-def _names(cases: Sequence[CaseResult], most: int) -> str:
-    return first_of([named(case) for case in cases], most)
-
-
-def _line(words: str, style: str) -> RenderableType:
-    return indented(plain(words, style))

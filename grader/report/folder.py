@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from grader.report.index import IndexedReport, Override, index, overridden, summary
@@ -12,24 +13,7 @@ from grader.report.json_file import PAGE, REPORT, ReportError, read_report
 from grader.report.page import page, write_page
 
 INDEX = "index.html"
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A report.json, read or not. Of several reports with one `key` (one submission) whole ones go before
-    others, then those with most points graded, then the latest.
-    """
-
-    submission: IndexedReport
-    key: tuple[str, str] | None = None
-    is_whole: bool = False
-
-    def is_better(self, other: _Reading) -> bool:
-        mine, others = self.submission.started, other.submission.started
-        assert mine is not None
-        assert others is not None
-        ours, theirs = self.submission.score.graded, other.submission.score.graded  # a GPU grades more than a CPU
-        return (self.is_whole, ours, mine) > (other.is_whole, theirs, others)
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -69,7 +53,7 @@ def show_named(
         elif (first := by_path.get(one.path)) is not None:
             row = replace(first, name=one.name, groups={}, causes={}, faults=(), failing={})
         else:
-            row = by_path[one.path] = _read(one.path, one.name, folder, output, redact, tell).submission
+            row = by_path[one.path] = _read(one.path, one.name, folder, output, redact, tell)
         found.append(overridden(row, one.override) if one.override else row)
     return write_page(index(found, redact), output / INDEX), sum(one.counts for one in found)
 
@@ -97,7 +81,7 @@ def show_folder(folder: Path, output: Path, redact: bool, tell: Callable[[str], 
     for error in unread:
         where = Path(error.filename)
         tell(f"{where}: cannot be read ({error.strerror})")
-        readings.append(_Reading(_unread(_name(where, folder), f"the folder cannot be read ({error.strerror})")))
+        readings.append(_unread(_name(where, folder), f"the folder cannot be read ({error.strerror})"))
     submissions = _one_of_each(readings, folder, tell)
     text = index(submissions, redact)
     return write_page(text, output / INDEX), sum(one.counts for one in submissions)
@@ -111,14 +95,16 @@ def _reports(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path
             yield Path(at, REPORT)
 
 
-def _read(path: Path, name: str, folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> _Reading:
+def _read(
+    path: Path, name: str, folder: Path, output: Path, redact: bool, tell: Callable[[str], None]
+) -> IndexedReport:
     try:
         if path.exists() and not path.is_file():  # opening a pipe would wait for ever
             raise ReportError(f"{path}: is no file")
         report = read_report(path)
     except ReportError as error:
         tell(str(error))
-        return _Reading(_unread(name, str(error).removeprefix(f"{path}: ")))
+        return _unread(name, str(error).removeprefix(f"{path}: "))
     target = output / path.relative_to(folder).with_name(PAGE)
     link = PurePosixPath("/", target.relative_to(output)).as_uri().removeprefix("file:///")
     try:
@@ -127,8 +113,7 @@ def _read(path: Path, name: str, folder: Path, output: Path, redact: bool, tell:
     except OSError as error:
         tell(f"{target}: the page cannot be written ({error.strerror})")
         link = ""
-    key = report.submission.path, report.submission.sha256
-    return _Reading(summary(report, name, link), key, not report.incomplete)
+    return summary(report, name, link)
 
 
 def _name(place: Path, folder: Path) -> str:
@@ -140,20 +125,19 @@ def _unread(name: str, fault: str, note: str = "open: not read") -> IndexedRepor
     return IndexedReport(name, note=note, faults=(fault,))
 
 
-def _one_of_each(readings: list[_Reading], folder: Path, tell: Callable[[str], None]) -> list[IndexedReport]:
-    """All submissions; of one with several reports, only the latest whole report counts."""
-    best: dict[tuple[str, str], _Reading] = {}
-    for one in readings:
-        if one.key is not None and (one.key not in best or one.is_better(best[one.key])):
-            best[one.key] = one
+def _one_of_each(every: Sequence[IndexedReport], folder: Path, tell: Callable[[str], None]) -> list[IndexedReport]:
+    """All submissions; of one with several reports only one counts: whole ones go before others, then those with most points graded (a GPU
+    grades more than a CPU), then the latest.
+    """
+    best: dict[tuple[str, str] | None, IndexedReport] = {}
+    for one in sorted(every, key=lambda one: (one.is_whole, one.score.graded, one.started or LONG_AGO), reverse=True):
+        best.setdefault(one.key, one)
     found = []
-    for one in readings:
-        counted = best[one.key] if one.key is not None else one
-        if counted is one:
-            found.append(one.submission)
+    for one in every:
+        if one.key is None or best[one.key] is one:
+            found.append(one)
             continue
-        better = counted.submission.name
-        words = f"a report of the same submission as {better}, which is whole, has more graded, or is later, and counts"
-        tell(f"{folder / one.submission.name / REPORT}: {words}")
-        found.append(IndexedReport(one.submission.name, one.submission.link, note="counted once", faults=(words,)))
+        words = f"a report of the same submission as {best[one.key].name}, which is whole, has more graded, or is later, and counts"
+        tell(f"{folder / one.name / REPORT}: {words}")
+        found.append(IndexedReport(one.name, one.link, note="counted once", faults=(words,)))
     return found

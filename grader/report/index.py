@@ -15,17 +15,16 @@ from datetime import UTC, datetime
 
 from grader.report.model import UNDECIDED, CaseResult, Outcome, Points, Report
 from grader.report.page import MAX_NAME, rendered
-from grader.report.style import counted, first_of, shortened
-from grader.report.svg import WIDTH, Axis, Mark, Plot, grid, label, levels, rectangle, round_step
+from grader.report.style import first_of, shortened
+from grader.report.svg import round_step
 from grader.verdict.causes import CONSISTENT, PLACE, causes
 
 MAX_CAUSES = 12
-MAX_GROUPS = 30  # The plot shows at most this many groups; its table has all.
 MAX_TABLE = 200
-MAX_NAMES, MAX_WORDS = 10, 400  # of a fault or a cause: submissions, and characters
+MAX_NAMES, MAX_WORDS = 10, 400  # A fault or a cause names at most so many submissions, in so many characters.
 MAX_STUDENTS_WORDS = 160  # A cause that quotes a student's words is cut to this many characters.
-BARS = 20
-MAX_LABEL = 69  # A label of the plot is cut to this many characters.
+BARS = 10  # The table of points has about this many rows.
+MAX_LABEL = 69  # A label is cut to this many characters.
 LOOKS = (("graded in full", "bar"), ("so far, more is open", "bar so-far"))
 WRONG, RIGHT, NOTHING, OPEN = "fail", "right", "pass no case at all", "open"
 
@@ -36,10 +35,9 @@ Place = tuple[str, ...]  # names of an assignment and, of several, its part; the
 
 @dataclass(frozen=True)
 class CauseSeen:
-    """A cause in one submission: the outcome, a sentence, and whether all words of the sentence are the grader's
-    own.
-    """
+    """A cause in a submission's assignment: the outcome, a sentence, and whether all words of the sentence are the grader's own."""
 
+    assignment: str
     outcome: Outcome
     words: str
     by_grader: bool
@@ -68,6 +66,8 @@ class IndexedReport:
     made_with: names and values in which all reports of a class should agree.
     failing: titles of the cases that failed, by group, where `groups` says WRONG.
     override: the decision from which `score` comes; None if `score` is the report's.
+    key: the submission: its path and its hash; None if no report was read.
+    is_whole: whether the run was not interrupted.
     """
 
     name: str
@@ -82,6 +82,8 @@ class IndexedReport:
     made_with: dict[str, str] = field(default_factory=dict)
     failing: dict[Place, tuple[str, ...]] = field(default_factory=dict)
     override: Override | None = None
+    key: tuple[str, str] | None = None
+    is_whole: bool = True
 
     @property
     def counts(self) -> bool:
@@ -105,12 +107,12 @@ def summary(report: Report, name: str, link: str) -> IndexedReport:
                 failing[*place, group.title] = tuple(wrong)
         for cause in causes(case for case in part.cases if case.outcome != "infra_error"):
             example = cause.example
-            words = (
-                cause.sentence[cause.sentence.find(CONSISTENT) :] if cause.sentence else _without_place(example.message)
-            )
+            words = cause.sentence[cause.sentence.find(CONSISTENT) :] or example.message
+            if PLACE in words:  # a wrong element without a known cause: its place is the case's own
+                words = f"{words.partition(PLACE)[0].partition('[')[0]} is wrong, in a way that has no name"
             by_grader = cause.sentence in example.diagnosis
             words = shortened(" ".join(words.split()), MAX_WORDS if by_grader else MAX_STUDENTS_WORDS)
-            seen.setdefault((place[0], cause.key), CauseSeen(example.outcome, words, by_grader))
+            seen.setdefault((place[0], cause.key), CauseSeen(place[0], example.outcome, words, by_grader))
     incomplete = ["the run was interrupted before everything was graded"] if report.incomplete else []
     at = report.environment
     return IndexedReport(
@@ -125,6 +127,8 @@ def summary(report: Report, name: str, link: str) -> IndexedReport:
         tuple(words[:MAX_WORDS] for words in (*report.infra_errors, *incomplete)),
         {"grader": at.grader, "the course": report.fingerprint, "GPU": at.gpu or "no GPU", "effort": report.effort},
         failing,
+        key=(report.submission.path, report.submission.sha256),
+        is_whole=not report.incomplete,
     )
 
 
@@ -133,12 +137,6 @@ def overridden(submission: IndexedReport, override: Override) -> IndexedReport:
     possible = max(submission.score.possible, override.points)
     score = Points(earned=override.points, graded=possible, possible=possible)
     return replace(submission, score=score, override=override)
-
-
-def _without_place(message: str) -> str:
-    """The message of a case without a known cause. A message about elements is cut to the output's name."""
-    output, found, _ = message.partition(PLACE)
-    return f"{output.partition('[')[0]} is wrong, in a way that has no name" if found else message
 
 
 def _state(cases: Iterable[CaseResult], usable: bool) -> str:
@@ -152,15 +150,16 @@ def _state(cases: Iterable[CaseResult], usable: bool) -> str:
 def index(submissions: Sequence[IndexedReport], redact: bool = False) -> str:
     """The page of many reports, as HTML; redacted, without anything that belongs to one submission or to the machine."""
     graded = [one for one in submissions if one.counts]
+    days = [f"{one:%d %B %Y}".lstrip("0") for one in sorted(one.started for one in graded if one.started)]
     return rendered(
         "index.html",
         submissions=[] if redact else submissions,
         graded=graded,
         left_out=len(submissions) - len(graded),
         open=sum(one.score.is_open for one in graded),
-        days=_days(graded),
+        days=" to ".join(dict.fromkeys(days[:1] + days[-1:])),
         made_with=_most(graded),
-        plots=[plot for plot in (points_plot(graded), groups_plot(graded)) if plot],
+        tables=[table for table in (points_table(graded), groups_table(graded)) if table],
         causes=common_causes(graded, by_grader=redact),
         faults=[] if redact else faults(submissions),
         columns=list(dict.fromkeys(place for one in graded for place in one.parts)),
@@ -168,16 +167,27 @@ def index(submissions: Sequence[IndexedReport], redact: bool = False) -> str:
     )
 
 
-def _days(graded: Sequence[IndexedReport]) -> str:
-    """The first and the last day; a single day once."""
-    days = [f"{one:%d %B %Y}".lstrip("0") for one in sorted(one.started for one in graded if one.started)]
-    return " to ".join(dict.fromkeys(days[:1] + days[-1:]))
+# Points and groups ----------------------------------------------------------------------------------------------------
 
 
-# Pictures -------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Bars:
+    """A table with a bar in front of each row.
+
+    name: its own on the page.
+    rows: a row's pieces of bar, each the share of the whole length and a class of `page.css`; and its cells, as many as `head`.
+    key: what the looks mean.
+    """
+
+    name: str
+    title: str
+    description: str
+    head: Sequence[str]
+    rows: Sequence[tuple[Sequence[tuple[float, str]], Sequence[str]]]
+    key: Sequence[tuple[str, str]] = ()
 
 
-def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
+def points_table(graded: Sequence[IndexedReport]) -> Bars | None:
     """The number of submissions by points. Submissions with open points have a colour and a column of their own."""
     decided = [one.score for one in graded if one.score.graded > 0]
     if not decided:
@@ -186,32 +196,15 @@ def points_plot(graded: Sequence[IndexedReport]) -> Plot | None:
     step = round_step(top / BARS)
     bins = max(1, math.ceil(top / step - 1e-9))
     counts = Counter((min(int(one.earned / step + 1e-9), bins - 1), one.is_open) for one in decided)
-    pairs = [(counts[at, False], counts[at, True]) for at in range(bins)]
-    left, right, bottom = 40, WIDTH - 10, 240
-    x, y = Axis(0, bins * step, left, right), Axis(0, max(5, *map(sum, pairs)), bottom, 16)
-    marks, rows = [*levels(y, left, right)], []
-    for at, (whole, some) in enumerate(pairs):
+    longest = max(counts[at, False] + counts[at, True] for at in range(bins))
+    rows: list[tuple[list[tuple[float, str]], tuple[str, ...]]] = []
+    for at in reversed(range(bins)):
+        numbers = counts[at, False], counts[at, True]
         name = f"{at * step:g} to {'under ' if at < bins - 1 else ''}{(at + 1) * step:g}"
-        rows.append((name, str(whole), str(some)))
-        place, width = x.at(at * step) + 1, round(x.at((at + 1) * step) - x.at(at * step) - 2, 1)
-        for low, high, look in ((0, whole, "bar"), (whole, whole + some, "bar so-far")):
-            if high > low:
-                height = round(y.at(low) - y.at(high), 1)
-                tip = f"{name} points: {counted(whole + some, 'submission')}"
-                marks.append(rectangle(place, y.at(high), width, height, look, tip))
-    marks += [label(x.at(tick), bottom + 13, f"{tick:g}", "tick", "middle") for tick in x.ticks()]
-    marks.append(label((left + right) / 2, bottom + 32, "points", "tick", "middle"))
+        pieces = [(number / longest, look) for number, (_, look) in zip(numbers, LOOKS, strict=True)]
+        rows.append((pieces, (name, *(str(number) if number else "" for number in numbers))))
     if undecided := len(graded) - len(decided):
-        rows.append(("nothing graded", "", str(undecided)))
-    told = _told_of_points(decided, top, undecided)
-    key: tuple[tuple[str, Mark], ...] = ()
-    if any(one.is_open for one in decided):
-        key = tuple((name, rectangle(1, 1, 10, 10, look)) for name, look in LOOKS)
-    head = ("points", *(name for name, _ in LOOKS))
-    return Plot("points", "Points", told, WIDTH, 282, marks, head, rows, key)
-
-
-def _told_of_points(decided: Sequence[Points], top: float, undecided: int) -> str:
+        rows.append(([], ("nothing graded", "", str(undecided))))
     told = [f"Of {top:g} points at most."]
     if whole := [one.earned for one in decided if not one.is_open]:
         median = f"The median of the {len(whole)} graded in full is {statistics.median(whole):g}."
@@ -219,45 +212,29 @@ def _told_of_points(decided: Sequence[Points], top: float, undecided: int) -> st
     if some := len(decided) - len(whole):
         told.append(f"{some} have open points, which nobody lost: they have at least what is shown.")
     if undecided:
-        told.append(f"Of {undecided} nothing could be graded; they are not in the picture.")
-    return " ".join(told)
+        told.append(f"Of {undecided} nothing could be graded.")
+    key = LOOKS if some else ()
+    return Bars("points", "Points", " ".join(told), ("points", *(name for name, _ in LOOKS)), rows, key)
 
 
-def groups_plot(graded: Sequence[IndexedReport]) -> Plot | None:
+def groups_table(graded: Sequence[IndexedReport]) -> Bars | None:
     """For each group of cases, the share of submissions that fail; the largest first."""
     counts: dict[Place, Counter[str]] = {}
     for one in graded:
         for place, state in one.groups.items():
             counts.setdefault(place, Counter())[state] += 1
-    shares = {place: found[WRONG] / max(1, found[WRONG] + found[RIGHT]) for place, found in counts.items()}
-    ordered = sorted(counts, key=lambda place: (-shares[place], -counts[place][WRONG]))[:MAX_TABLE]
-    failed = [place for place in ordered if counts[place][WRONG]]
-    if not ordered:
+    if not counts:
         return None
-    left, right, row = 480, WIDTH - 80, 22
-    x, bottom = Axis(0, 100, left, right), row * len(failed[:MAX_GROUPS]) + 8
-    marks = grid(x, 4, bottom, "%")
-    for number, place in enumerate(failed[:MAX_GROUPS]):
-        wrong, tried = counts[place][WRONG], counts[place][WRONG] + counts[place][RIGHT]
-        words, middle = f"{wrong} of {tried}", number * row + row / 2 + 4
-        marks.append(label(left - 10, middle, _titled(place, MAX_LABEL), anchor="end"))
-        width, tip = round(x.at(100 * shares[place]) - left, 1), f"{words} fail {_titled(place)}"
-        marks.append(rectangle(left, middle - 6, width, 12, "bar wrong", tip))
-        marks.append(label(right + 10, middle, words))
-    rows = [
-        (
-            " ".join(place[:-1]),
-            place[-1],
-            *(str(counts[place][state]) for state in (WRONG, RIGHT, NOTHING, OPEN)),
-            _most_failed(graded, place),
-        )
-        for place in ordered
-    ]
-    told = "Of the submissions that pass some case of the part; those that pass none are in the table alone."
-    if not failed:
-        told, marks, bottom = "No answer fails any group.", [label(0, 14, "none", "tick")], 12
-    head = ("assignment", "group", WRONG, RIGHT, NOTHING, OPEN, "fails most")
-    return Plot("groups", "Groups of cases that fail", told, WIDTH, bottom + 22, marks, head, rows)
+    rows = []
+    for place, found in counts.items():
+        tried = found[WRONG] + found[RIGHT]
+        failed = f"{found[WRONG]} of {tried} fail", str(found[NOTHING]), str(found[OPEN]), _most_failed(graded, place)
+        rows.append((found[WRONG] / max(1, tried), found[WRONG], (" ".join(place[:-1]), place[-1], *failed)))
+    rows.sort(key=lambda row: (-row[0], -row[1]))
+    told = "A bar is the share that fails, of the submissions that pass some case of the part."
+    head = ("assignment", "group", "of those that pass some case", NOTHING, OPEN, "fails most")
+    bars = [([(share, "bar wrong")], cells) for share, _, cells in rows[:MAX_TABLE]]
+    return Bars("groups", "Groups of cases that fail", told, head, bars)
 
 
 def _most_failed(graded: Sequence[IndexedReport], place: Place) -> str:
@@ -266,38 +243,21 @@ def _most_failed(graded: Sequence[IndexedReport], place: Place) -> str:
     return f"{shortened(counts.most_common(1)[0][0], MAX_LABEL)} ({counts.most_common(1)[0][1]})" if counts else ""
 
 
-def _titled(place: Place, most: int = 200) -> str:
-    """A group's title with its assignment and part; the title is cut to fit."""
-    whose = " ".join(place[:-1])
-    return f"{shortened(place[-1], max(1, most - len(whose) - 3))} · {shortened(whose, most - 4)}"
-
-
 # Causes and faults ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Common:
-    """A cause, the number of submissions with this cause, and the first of them as an example."""
-
-    assignment: str
-    seen: CauseSeen
-    count: int
-    example: IndexedReport
-
-
-def common_causes(graded: Sequence[IndexedReport], by_grader: bool = False) -> list[Common]:
-    """The most frequent causes; missing answers come last. With `by_grader`, only causes in the grader's own words."""
-    found: dict[tuple[str, tuple[str, str]], list[IndexedReport]] = {}
+def common_causes(
+    graded: Sequence[IndexedReport], by_grader: bool = False
+) -> list[tuple[CauseSeen, list[IndexedReport]]]:
+    """The most frequent causes, as the first submission has them, with the submissions; missing answers come last. With `by_grader`, only
+    causes in the grader's own words.
+    """
+    found: dict[tuple[str, tuple[str, str]], tuple[CauseSeen, list[IndexedReport]]] = {}
     for one in graded:
         for key, seen in one.causes.items():
             if seen.by_grader or not by_grader:
-                found.setdefault(key, []).append(one)
-
-    def order(key: tuple[str, tuple[str, str]]) -> tuple[bool, int]:
-        return found[key][0].causes[key].outcome == "not_implemented", -len(found[key])
-
-    ordered = sorted(found, key=order)[:MAX_CAUSES]
-    return [Common(key[0], found[key][0].causes[key], len(found[key]), found[key][0]) for key in ordered]
+                found.setdefault(key, (seen, []))[1].append(one)
+    return sorted(found.values(), key=lambda pair: (pair[0].outcome == "not_implemented", -len(pair[1])))[:MAX_CAUSES]
 
 
 def faults(submissions: Sequence[IndexedReport]) -> list[tuple[str, str]]:

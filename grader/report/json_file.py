@@ -1,4 +1,4 @@
-"""The report as a file: `report.json`, described by `schema.json`."""
+"""The report as a file, `report.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models of a report, which refuse contradictions. `schema.json` beside this file is their JSON Schema.
+"""The models of a report, which refuse contradictions. `grader schema` prints their JSON Schema.
 
 Points are counted three ways: `earned`, `possible`, and `graded`, the part of the possible points that the run decided. A skipped case
 and an `infra_error` leave points ungraded; ungraded points are never counted as lost.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
@@ -532,11 +532,6 @@ class Report(Model):
                     f"the score's {name} points are not the sum of correctness and speed: {self.score}, {total}"
                 )
         return self
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of report.json."""
-    return Report.model_json_schema(mode="serialization")
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import math
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,21 +20,22 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from grader.report.failures import failures
+from grader.report.kernels import kernel_rows, problems
+from grader.report.maps import map_plot
 from grader.report.model import (
     AssignmentResult,
     CaseResult,
-    KernelResources,
+    OutputError,
     Report,
     SourceLines,
     SpeedCaseResult,
 )
-from grader.report.precision import error_map, of_budget, precision, share_words
-from grader.report.races import roofline, rounds, speedups, timed_cases
 from grader.report.redact import redacted
+from grader.report.speed import roofline, speedups, timed_cases
 from grader.report.style import STYLE, points_words, shortened, shown
 from grader.report.svg import Mark
 from grader.verdict.blame import blamed
-from grader.verdict.causes import alike, causes
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_NAME = 80  # A submission's name in a table is cut to this many characters.
@@ -45,14 +47,12 @@ def page(report: Report, redact: bool = False) -> str:
     if redact:
         report = redacted(report)
     cases = timed_cases(report)
-    races = [rounds(one, f"rounds-{number}") for number, one in enumerate(cases, 1)]
     return rendered(
         "report.html",
         report=report,
+        failures=failures,
         excerpts=functools.partial(_excerpts, report),
-        precision=precision(report),
         speed=[plot for plot in (speedups(cases), roofline(cases)) if plot],
-        races=[plot for plot in races if plot],
         facts=_facts(report, redact),
         replay="" if redact else _replay(report),
     )
@@ -84,17 +84,22 @@ def _environment() -> Environment:
     )
     css = TEMPLATES.joinpath("page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    environment.globals |= {"css": Markup(css), "css_hash": f"sha256-{digest}", "STYLE": STYLE, "MAX_LOG": MAX_LOG}
-    environment.globals["of_budget"] = lambda errors: "" if (share := of_budget(errors)) is None else share_words(share)
-    environment.filters |= {"points": points_words, "ms": _ms, "folder_name": lambda path: PurePath(path).name or path}
-    environment.filters["short"] = lambda name: shortened(name, MAX_NAME)
     environment.globals |= {
+        "css": Markup(css),
+        "css_hash": f"sha256-{digest}",
+        "STYLE": STYLE,
+        "MAX_LOG": MAX_LOG,
         "drawn": drawn,
-        "listed": _listed,
-        "alike": alike,
-        "causes": causes,
-        "error_map": error_map,
-        "merged": _merged,
+        "map_plot": map_plot,
+        "kernel_rows": kernel_rows,
+        "problems": problems,
+    }
+    environment.filters |= {
+        "points": points_words,
+        "ms": _ms,
+        "of_budget": of_budget,
+        "folder_name": lambda path: PurePath(path).name or path,
+        "short": lambda name: shortened(name, MAX_NAME),
     }
     return environment
 
@@ -109,12 +114,6 @@ def drawn(marks: Sequence[Mark]) -> Markup:
         tip = f"<title>{_escaped(mark.tip)}</title>" if mark.tip else ""
         lines.append(f"<{mark.tag}{attributes}>{tip}{_escaped(mark.text)}</{mark.tag}>")
     return Markup("\n".join(lines))
-
-
-def _listed(rows: Sequence[Sequence[str]]) -> Markup:
-    """The rows of a plot's table."""
-    lines = ("".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in rows)
-    return Markup("\n".join(f"<tr>{line}</tr>" for line in lines))
 
 
 def _escaped(value: object) -> str:
@@ -140,14 +139,18 @@ def _excerpts(
     return found
 
 
-def _merged(assignment: AssignmentResult) -> list[tuple[KernelResources, str]]:
-    """Kernels and the cases that launch them; kernels with the same resources stand once."""
-    several = len(assignment.parts) > 1
-    found: dict[KernelResources, dict[str, None]] = {}
-    for one in assignment.kernels:
-        where = f"{one.part} {one.case}".strip() if several else one.case
-        found.setdefault(one.model_copy(update={"case": "", "part": ""}), {})[where] = None
-    return [(one, ", ".join(filter(None, where))) for one, where in found.items()]
+def of_budget(errors: Sequence[OutputError]) -> str:
+    """The largest error of a case as a share of its budget, of the worst element or the root mean square; "" if none was measured."""
+    pairs = [pair for one in errors for pair in ((one.worst, one.worst_budget), (one.rms, one.rms_budget))]
+    if not pairs:
+        return ""
+    odd = any(math.isnan(error) or (error > 0 and budget <= 0) for error, budget in pairs)
+    share = math.inf if odd else max(error / budget if error else 0.0 for error, budget in pairs)
+    if share == math.inf:
+        return "∞ or NaN"
+    if share > 1:
+        return f"{share:.3g} ×"
+    return f"{share:.1%}" if share >= 1e-3 else "< 0.1%" if share > 0 else "0"
 
 
 def _ms(time_s: float) -> str:

@@ -83,12 +83,6 @@ def dot(x: float, y: float, look: str, tip: str = "", radius: float = 3.5) -> Ma
     return Mark("circle", {"cx": x, "cy": y, "r": radius, "class": look}, tip=tip)
 
 
-def square(x: float, y: float, look: str, tip: str = "", half: float = 3.2, turned: bool = False) -> Mark:
-    """A square around a place; `turned`, it stands on a corner."""
-    place = {"x": round(x - half, 1), "y": round(y - half, 1), "width": 2 * half, "height": 2 * half, "class": look}
-    return Mark("rect", place | ({"transform": f"rotate(45 {x} {y})"} if turned else {}), tip=tip)
-
-
 def rectangle(x: float, y: float, width: float, height: float, look: str, tip: str = "") -> Mark:
     return Mark("rect", {"x": x, "y": y, "width": width, "height": height, "class": look}, tip=tip)
 

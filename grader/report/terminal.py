@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.console import Console, Group, RenderableType
@@ -15,13 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.job import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
-from grader.report.failures import USUAL, VERBOSE, Detail, case_view, failures, has_more, is_cut
+from grader.report.failures import EVERYTHING, Detail, Failure, failures, failures_view, is_cut
+from grader.report.kernels import kernels_view
 from grader.report.model import (
     NEEDS_GPU,
-    NOT_COMPILED,
     AssignmentResult,
     CaseResult,
-    KernelResources,
     Outcome,
     PartResult,
     Points,
@@ -30,7 +29,6 @@ from grader.report.model import (
 )
 from grader.report.speed import speed_case
 from grader.report.style import STYLE, LiveView, headline, indented, plain, points_text, shortened
-from grader.verdict.causes import alike, causes
 from grader.verdict.gpu_time import percent
 from grader.verdict.prints import first_lines, heading
 
@@ -45,21 +43,21 @@ class ReportConsole(Console):
 
 SCREEN = 45  # A failed assignment and its score fit on this many lines of 80 columns.
 OTHER_LINES = 3  # A run has this many lines of its own on that screen: command, progress, the report's path.
-_LEAST = Detail(causes=1, sentences=0, traceback_lines=3, log_lines=1, names=3, letters=240, asides=False, right=False)
+USUAL = Detail()
+VERBOSE = Detail(log_lines=EVERYTHING, others=True)
+_LEAST = Detail(causes=1, sentences=0, traceback_lines=3, log_lines=1, names=3, letters=240, is_brief=True)
 # Details of an assignment with failures: the first of these that fits is shown.
 DETAILS = (
     Detail(causes=4, letters=2000),
     Detail(causes=3, sentences=2, log_lines=6, names=12, letters=1000),
-    Detail(causes=2, sentences=1, traceback_lines=12, log_lines=4, names=9, asides=False, letters=800),
-    Detail(causes=2, sentences=0, map_lines=10, traceback_lines=8, log_lines=3, names=8, asides=False, letters=500),
-    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=6, log_lines=2, names=6, asides=False, letters=400),
-    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=4, log_lines=1, names=4, asides=False, letters=400),
+    Detail(causes=2, sentences=1, traceback_lines=12, log_lines=4, names=9, is_brief=True, letters=800),
+    Detail(causes=2, sentences=0, map_lines=10, traceback_lines=8, log_lines=3, names=8, is_brief=True, letters=500),
+    Detail(causes=1, sentences=0, map_lines=9, traceback_lines=6, log_lines=2, names=6, is_brief=True, letters=400),
+    Detail(causes=1, sentences=0, map_lines=7, traceback_lines=4, log_lines=1, names=4, is_brief=True, letters=400),
     replace(_LEAST, map_lines=9, names=4),
     *(replace(_LEAST, map_lines=lines) for lines in (7, 5, 4)),
 )
-MAX_KERNELS = 12
 MAX_OTHERS = 3  # At most this many kernels of libraries, and lines printed by libraries, are shown for a call.
-MAX_PROBLEMS = 6
 
 
 class Progress(LiveView):
@@ -125,9 +123,12 @@ def print_report(report: Report, console: Console, verbose: bool = False) -> Non
     summary = _summary(report)
     room = SCREEN - OTHER_LINES - _height(summary, console)
     for assignment in report.assignments:
-        has_failures = any(causes(part.cases) for part in assignment.parts)
-        details = (VERBOSE,) if verbose else DETAILS if has_failures else (USUAL,)
-        *larger, smallest = (_assignment(assignment, detail) for detail in details)
+        found = failures(assignment)
+        wrong = any(one.example.outcome != "skipped" for _, ones in found for one in ones)
+        *larger, smallest = (
+            _assignment(assignment, found, detail)
+            for detail in ((VERBOSE,) if verbose else DETAILS if wrong else (USUAL,))
+        )
         console.print(next((panel for panel in larger if _height(panel, console) <= room), smallest))
     console.print(summary)
 
@@ -136,19 +137,19 @@ def _height(content: RenderableType, console: Console) -> int:
     return len(console.render_lines(content, pad=False))
 
 
-def _assignment(result: AssignmentResult, detail: Detail) -> RenderableType:
+def _assignment(
+    result: AssignmentResult, found: Sequence[tuple[PartResult, Sequence[Failure]]], detail: Detail
+) -> RenderableType:
     blocks: list[RenderableType] = []
-    told: set[tuple[str, str]] = set()
-    found = [cause for part in result.parts for cause in causes(part.cases)]
-    for part in result.parts:
-        blocks += _part(part, result.file, detail, told)
-        told |= {cause.key for cause in causes(part.cases)}
+    for part, ones in found:
+        blocks += _part(part, ones, detail)
     blocks += hints(result)
     blocks += printed(result, "your code", "; more in report.json", detail)
-    if result.kernels and detail.asides:
-        blocks.append(kernels(result.kernels, {case.message for part in result.parts for case in part.cases}))
-    cut = any(is_cut(cause.example, detail) for cause in found)
-    if found and not detail.others and (detail != DETAILS[0] or cut or any(map(has_more, found))):
+    if result.kernels and not detail.is_brief:
+        blocks.append(kernels_view(result.kernels, {case.message for part in result.parts for case in part.cases}))
+    wrong = [one for _, ones in found for one in ones if one.example.outcome != "skipped"]
+    cut = any(one.others or is_cut(one.example, detail) for one in wrong)
+    if wrong and not detail.others and (detail != DETAILS[0] or cut):
         blocks.append(plain("all cases, sentences and prints: report.html, or --verbose", "dim"))
     title = Text.assemble(plain(result.title, "bold"), "  ", plain(result.file, "dim"))
     return Panel(Group(*blocks), title=title, title_align="left", border_style="blue")
@@ -178,25 +179,22 @@ def printed(result: AssignmentResult, who: str, elsewhere: str = "", detail: Det
         if not any(is_wrong for _, is_wrong in ended):
             blocks.append(plain("prints cost no points but much time: take them out before you hand in", "dim"))
     if log.others:
-        most, width = (MAX_OTHERS, 200) if detail.asides else (1, 50)
+        most, width = (MAX_OTHERS, 200) if not detail.is_brief else (1, 50)
         more = f" · and {len(log.others) - most} more" if len(log.others) > most else ""
         told = " · ".join(shortened(line, width) for line in log.others[:most])
         blocks.append(plain(f"beside it: {told}{more}", "dim"))
     return blocks
 
 
-def _part(part: PartResult, file: str, detail: Detail, told: Collection[tuple[str, str]]) -> list[RenderableType]:
+def _part(part: PartResult, ones: Sequence[Failure], detail: Detail) -> list[RenderableType]:
     points = Text.assemble("correctness ", points_text(part.points), "   speed ", points_text(part.speed.points))
-    head = headline(plain(part.title, "bold"), points)
-    blocks: list[RenderableType] = [head]
-    if (every := alike(part.cases)) is not None:
-        if every.of_file and causes([every])[0].key in told:
-            return [head, indented(plain(f"{STYLE[every.outcome][0]} {file}: as above", STYLE[every.outcome][1]))]
-        return [head, indented(case_view(every, detail, "every case", file=file))]
+    blocks: list[RenderableType] = [headline(plain(part.title, "bold"), points)]
+    if any(one.is_every for one in ones):
+        return blocks + failures_view(ones, detail)
     blocks.append(_groups(part, detail))
-    blocks += failures(part, detail, told)
+    blocks += failures_view(ones, detail)
     skipped = [case.message for case in part.cases if case.outcome == "skipped"]
-    reasons = sorted(set(skipped)) if detail.asides else _in_short(skipped) if detail.right else []
+    reasons = sorted(set(skipped)) if not detail.is_brief else _in_short(skipped)
     blocks += [indented(plain(f"– skipped: {reason}", "bright_black")) for reason in reasons]
     notes = (case for case in part.cases if case.outcome == "passed" and case.message)
     blocks += [indented(plain(f"✓ {case.title}: {case.message}", "dim")) for case in notes]
@@ -213,7 +211,9 @@ def _groups(part: PartResult, detail: Detail) -> RenderableType:
     table.add_column(width=1)
     table.add_column(ratio=1)
     table.add_column(justify="right")
-    right = [] if detail.right else [group for group in part.groups if group.points.earned == group.points.possible]
+    right = (
+        [] if not detail.is_brief else [group for group in part.groups if group.points.earned == group.points.possible]
+    )
     if right[1:]:
         table.add_row("", f"{len(right)} groups are right", points_text(Points.total(group.points for group in right)))
     for group in part.groups if not right[1:] else [group for group in part.groups if group not in right]:
@@ -244,69 +244,6 @@ def _gpu_time(case: CaseResult) -> RenderableType:
     others = [f"{percent(one.share)} in {one.name}" for one in case.gpu_time.kernels if not one.own]
     more = f" and {len(others) - MAX_OTHERS} more" if len(others) > MAX_OTHERS else ""
     return plain("; ".join([line, *others[:MAX_OTHERS]]) + more, "dim")
-
-
-def kernels(found: Sequence[KernelResources], told: Collection[str] = (), file: str = "") -> RenderableType:
-    """Compilers' findings: a line for each CUDA kernel, with its file where that is given, a table by architecture for Triton kernels.
-
-    A problem that one of the messages `told` contains is not repeated.
-    """
-    of = f"{file}, " if file else ""
-    blocks: list[RenderableType] = [
-        plain(f"{of}{one.name}: {_taken(one)} ({one.arch})", "dim") for one in found if not one.case
-    ]
-    if compiled := [one for one in found if one.case]:
-        blocks.append(_by_architecture(compiled))
-        problems: dict[tuple[str, str], list[KernelResources]] = {}
-        for one in compiled:
-            if one.problem and not any(one.problem.removeprefix(NOT_COMPILED) in message for message in told):
-                problems.setdefault((one.name, one.problem), []).append(one)
-        lines: list[RenderableType] = []
-        for (name, problem), ones in problems.items():
-            where = ", ".join(dict.fromkeys(one.arch for one in ones))
-            cases = ", ".join(dict.fromkeys(one.case for one in ones))
-            lines.append(plain(f"✗ {name}, compiled for {where}: {problem} ({cases})", "yellow"))
-        blocks += lines[:MAX_PROBLEMS]
-        if len(lines) > MAX_PROBLEMS:
-            blocks.append(plain(f"... and {len(lines) - MAX_PROBLEMS} more in the report", "dim"))
-    return Group(*blocks)
-
-
-def _by_architecture(found: Sequence[KernelResources]) -> RenderableType:
-    """A row for each kernel and its resources, with the names of all cases that have them.
-
-    A case may have a kernel in several configurations: the first of one architecture shares a row with the first of another.
-    """
-    architectures = list(dict.fromkeys(one.arch for one in found))
-    cells: dict[tuple[str, str, str, int], dict[str, str]] = {}
-    times: Counter[tuple[str, str, str, str]] = Counter()
-    for one in found:
-        which = (one.name, one.part, one.case)
-        times[*which, one.arch] += 1
-        cells.setdefault((*which, times[*which, one.arch]), {})[one.arch] = _taken(one)
-    rows: dict[tuple[str, ...], dict[str, None]] = {}
-    for (name, _, case, _), taken in cells.items():
-        needs = tuple(taken.get(arch, "–") for arch in architectures)
-        rows.setdefault((name, *needs), {})[case] = None
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_row(*(plain(text, "dim") for text in ("compiled for", "", *architectures)))
-    for (name, *needs_of_each), cases in list(rows.items())[:MAX_KERNELS]:
-        table.add_row(*(plain(text, "dim") for text in (name, ", ".join(cases), *needs_of_each)))
-    if len(rows) > MAX_KERNELS:
-        table.add_row(plain(f"... and {len(rows) - MAX_KERNELS} more in the report", "dim"))
-    return table
-
-
-def _taken(one: KernelResources) -> str:
-    if one.registers is None:
-        return "✗ not compiled" if one.problem else "compiled"
-    spilled = one.spill_store_bytes + one.spill_load_bytes
-    if one.case:
-        shared = f", {one.shared_bytes / 1024:.0f} KiB" if one.shared_bytes >= 1024 else ""
-        return f"{'✗ ' if one.problem else ''}{one.registers} regs{shared}{f', {spilled} B spilled' if spilled else ''}"
-    shared = f", {one.shared_bytes} bytes of shared memory" if one.shared_bytes else ""
-    return f"{one.registers} registers, {f'{spilled} bytes spilled' if spilled else 'no spills'}{shared}"
 
 
 def _summary(report: Report) -> RenderableType:

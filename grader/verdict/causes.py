@@ -49,10 +49,6 @@ class Cause:
     sentence: str
     others: tuple[CaseResult, ...]
 
-    @property
-    def size(self) -> int:
-        return 1 + len(self.others)
-
 
 def causes(cases: Iterable[CaseResult]) -> list[Cause]:
     """The failures among cases, grouped by cause: first the cause of the most cases, then the cause of the most

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from grader.assignment import Band, Timing
 from grader.report.model import Alone, Interval, Round
-from grader.verdict.rounds import judged_times_s
 from grader.verdict.statistics import median_interval, reach, speedup
 
 SUBMISSION = "submission"
@@ -24,6 +23,7 @@ SHARE_OF_FREE_MEMORY = (
     0.7  # Input sets may fill this share of the free memory; the entrants' own memory and the checks need the rest
 )
 SHARE_OF_LIMIT = 2  # A batch is sized for a call that takes this many times the roofline's time
+HOST_NOISE_S = 0.00015  # Two batches of calls that do nothing differ by up to this
 QUICK_ROUNDS = 3
 # Rounds between two looks at the verdict: looks after every round would by chance meet a verdict to stop at.
 FURTHER_ROUNDS = 4
@@ -177,6 +177,16 @@ class SpeedRules:
     @property
     def _slack(self) -> float:
         return 1 + self.timing.margin
+
+
+def judged_times_s(rounds: Sequence[Round], alone: Alone, calls: int) -> list[float]:
+    """Seconds of a call of the submission in each round by the judge's clock: its batch of `calls` calls without what a
+    batch of nothing takes.
+    """
+    nothing_s = median_interval([one.nothing_s for one in rounds]).median
+    if alone.nothing_s is not None:
+        nothing_s = min(nothing_s, alone.nothing_s + HOST_NOISE_S)
+    return [(one.batch_s - nothing_s) / calls for one in rounds]
 
 
 def judge(times: Times, bands: Sequence[Band], roofline: Roofline, margin: float) -> Verdict:

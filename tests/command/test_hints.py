@@ -33,12 +33,11 @@ NVCC_ALONE = {
     "global-missing",
     "host-function",
     "kernel-returns",
-    "kernel-is-a-member",
     "launch-forgotten",
-    "overload-of-a-half",
     "shared-size",
+    "shared-too-large",
+    "shared-initialised",
 }
-NVCC_ALONE |= {"shared-too-large", "shared-initialised", "launch-in-a-kernel", "extended-lambda"}
 
 
 def hint_of(fault: Fault) -> str:
@@ -113,13 +112,12 @@ def test_slips_in_cuda_by_gcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             return str(error)
         return ""
 
-    slips = [one for one in CUDA if one[0] not in NVCC_ALONE and "__bfloat162float" not in one[1]]
+    slips = [one for one in CUDA if one[0] not in NVCC_ALONE]
     assert not not_hinted(compile_it, slips, tmp_path)
 
 
 def test_every_hint_has_a_slip() -> None:
     assert set(HINTS) == {one.hint for one in TRITON} | {hint for hint, _ in CUDA}
-    assert len(HINTS) >= 30
 
 
 def test_words_of_the_grader_get_no_hint() -> None:

@@ -37,8 +37,8 @@ from grader.judge.speed.clock import Batch, InputSets
 from grader.problem import Call, Cost
 from grader.protocol import MATRIX, RanOperator, Reply
 from grader.report.model import Interval, SpeedMeasurement
-from grader.verdict.rounds import HOST_NOISE_S
 from grader.verdict.speed import (
+    HOST_NOISE_S,
     SHARE_OF_FREE_MEMORY,
     SUBMISSION,
     WARM_SETS,

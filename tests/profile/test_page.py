@@ -10,8 +10,8 @@ from grader.profile.page import page
 from grader.protocol import Trace
 from grader.report.model import Interval
 from tests.profile.test_views import COUNTED, three_passes
+from tests.report.building import measured
 from tests.report.test_page import HOSTILE, Parsed
-from tests.report.test_speed import measured
 from tests.support.traces import H200, bare_case, elementwise
 from tests.support.validator import mistakes, needs_tidy
 

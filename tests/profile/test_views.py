@@ -12,7 +12,7 @@ from grader.profile.facts import case_profile
 from grader.profile.model import CaseProfile, GpuRun, KernelCounters, Profile, RanLine, TimedSize, Waves
 from grader.profile.views import ProfileProgress, line_notes, moved_words, print_profile, products_words, tables, title
 from grader.protocol import Trace, TracedOperator
-from tests.report.test_speed import measured
+from tests.report.building import measured
 from tests.support.traces import H200, N, bare_case, elementwise, rows, triton_kernel
 
 SOURCE = "\n" * 19 + "    x = tl.load(x_ptr + columns, mask=columns < n_columns)\n" * 20

@@ -7,12 +7,18 @@ from typing import Any
 
 from grader.report.model import (
     AssignmentResult,
+    BandResult,
     CaseResult,
+    ContenderTime,
     Environment,
     GroupResult,
+    Interval,
     PartResult,
     Points,
     Report,
+    Round,
+    SpeedCaseResult,
+    SpeedMeasurement,
     SpeedResult,
     SubmissionInfo,
     WorkerLog,
@@ -66,3 +72,51 @@ def make_report(*parts: PartResult, log: str = "", **fields: Any) -> Report:
         "assignments": (assignment,),
     }
     return Report(**given | fields)
+
+
+# Speed cases ----------------------------------------------------------------------------------------------------------
+
+BANDS = (
+    BandResult(vs="eager", speedup=0.5, points=1, reached=True),
+    BandResult(vs="compile", speedup=1.1, points=2.5, reached=True, undecided=True),
+    BandResult(vs="eager", speedup=3, points=2.5, reached=False),
+)
+
+
+def interval(median: float, low: float | None = None, high: float | None = None) -> Interval:
+    return Interval(median=median, low=median if low is None else low, high=median if high is None else high)
+
+
+def took(name: str, ms: float, share: float = 0.5, speedup: Interval | None = None, **rates: float) -> ContenderTime:
+    given = {"bytes_per_s": 2.345e12, "flops_per_s": 432.1e12} | rates
+    return ContenderTime(name=name, time_s=interval(ms / 1e3), calls=16, roofline_share=share, speedup=speedup, **given)
+
+
+COPYING = (
+    took("copy", 0.1, 1.0, interval(0.25)),
+    took("submission", 0.4, 0.253, bytes_per_s=1.5e12),
+    took("eager", 0.81234, 0.123, interval(2.0309, 1.9, 2.15)),
+)
+
+
+def measured(*contenders: ContenderTime, roofline: str = "copy", flags: tuple[str, ...] = ()) -> SpeedMeasurement:
+    times = contenders or COPYING
+    medians_s = {one.name: one.time_s.median for one in times}
+    one_round = Round(order=("copy", "submission"), times_s=medians_s, batch_s=16 * 4e-4, nothing_s=0.0)
+    return SpeedMeasurement(
+        roofline=roofline,
+        contenders=times,
+        claimed_s=interval(4e-4),
+        judged_s=interval(4e-4),
+        corroborated=True,
+        flags=flags,
+        rounds=(one_round,),
+    )
+
+
+def timed(outcome: Any = "passed", **fields: Any) -> SpeedCaseResult:
+    """A speed case that was timed; what did not pass has no times."""
+    good = {"bands": BANDS, "measured": measured(), "points": Points(earned=3.5, graded=6, possible=6)}
+    bad = {"bands": (), "message": "it went wrong", "points": Points(earned=0, graded=6, possible=6)}
+    size = {"name": "wide", "size": "shape 4096 × 16384"}
+    return SpeedCaseResult(outcome=outcome, **size | (good if outcome == "passed" else bad) | fields)

@@ -1,4 +1,4 @@
-"""The report's models forbid nonsense, survive JSON, and are what schema.json says."""
+"""The report's models forbid nonsense, survive JSON, and are what `grader schema` prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from grader.report import model
 from grader.report.json_file import check_writable, write_report
 from grader.report.model import (
     MAP_COLUMNS,
@@ -31,13 +30,12 @@ from grader.report.model import (
     SpeedCaseResult,
     SubmissionInfo,
     WorkerLog,
-    json_schema,
 )
 from grader.runfolder import alone_in
 from tests.report.building import make_case, make_part, make_report
 
 INF = math.inf
-SCHEMA = Path(model.__file__).parent / "schema.json"
+SCHEMA = Report.model_json_schema(mode="serialization")
 MAP = {
     "output": "y",
     "leading": (2,),
@@ -79,16 +77,6 @@ def test_points_out_of_order_are_refused(values: tuple[float, float, float]) -> 
         Points(**dict(zip(("earned", "graded", "possible"), values, strict=True)))
 
 
-def test_points_may_differ_by_rounding() -> None:
-    assert Points(earned=0.1 + 0.2, graded=0.3, possible=0.3).graded == 0.3
-
-
-def test_points_add_up_one_by_one() -> None:
-    total = Points.total([Points(earned=1, graded=2, possible=3), Points(earned=0.5, graded=1, possible=4.5)])
-    assert total == Points(earned=1.5, graded=3, possible=7.5)
-    assert Points.total([]) == Points(earned=0, graded=0, possible=0)
-
-
 @given(st.lists(st.tuples(st.floats(0, 50), st.floats(0, 50), st.floats(0, 50))))
 def test_the_total_of_lawful_points_is_lawful(rows: list[tuple[float, float, float]]) -> None:
     every = [Points(**dict(zip(("earned", "graded", "possible"), sorted(row), strict=True))) for row in rows]
@@ -100,26 +88,6 @@ def test_what_did_not_pass_must_say_why(outcome: str) -> None:
     with pytest.raises(ValidationError, match="without a message"):
         CaseResult(name="n-1", tries="one", outcome=outcome)
     assert CaseResult(name="n-1", tries="one", outcome="passed").message == ""
-
-
-def test_unknown_outcomes_and_keys_are_refused() -> None:
-    with pytest.raises(ValidationError):
-        CaseResult(name="n-1", tries="one", outcome="great", message="x")
-    with pytest.raises(ValidationError):
-        CaseResult(name="n-1", tries="one", outcome="passed", speedup=2.0)
-
-
-def test_no_time_is_negative(rich_report: Report) -> None:
-    with pytest.raises(ValidationError):
-        CaseResult(name="n-1", tries="one", outcome="passed", time_s=-1.0)
-    for field in ("duration_s", "seed"):
-        with pytest.raises(ValidationError):
-            Report.model_validate(rich_report.model_dump() | {field: -1})
-
-
-def test_a_log_is_bounded() -> None:
-    with pytest.raises(ValidationError):
-        WorkerLog(text="x" * 200_001, total_bytes=200_001)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +157,6 @@ def test_what_was_overwritten_on_the_screen_is_in_lines_of_its_own() -> None:
     assert WorkerLog(text="1 %\r2 %\r\n\tdone\n", total_bytes=1).text == "1 %\n2 %\n\tdone\n"
 
 
-def test_a_report_cannot_be_changed(rich_report: Report) -> None:
-    with pytest.raises(ValidationError):
-        rich_report.seed = 1  # type: ignore[misc]
-    with pytest.raises(ValidationError):
-        rich_report.score.earned = 100  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("score", [{"earned": 1}, {"graded": 5}, {"possible": 99}])
 def test_a_score_that_does_not_add_up_is_refused(rich_report: Report, score: dict[str, float]) -> None:
     data = rich_report.model_dump()
@@ -226,14 +187,6 @@ def test_a_report_survives_json(rich_report: Report) -> None:
     text = rich_report.model_dump_json()
     strict_json(text)
     assert Report.model_validate_json(text) == rich_report
-
-
-def test_an_infinite_error_is_null_in_json_and_infinite_again_when_read() -> None:
-    error = OutputError(**ERROR, worst=INF, rms=INF)
-    data = strict_json(error.model_dump_json())
-    assert (data["worst"], data["rms"], data["reference_worst"]) == (None, None, None)
-    again = OutputError.model_validate_json(error.model_dump_json())
-    assert (again.worst, again.rms, again.reference_worst) == (INF, INF, None)
 
 
 @pytest.mark.parametrize("value", [math.nan, -INF])
@@ -360,20 +313,9 @@ def test_a_folder_that_cannot_take_a_report_is_found_before_the_grading(tmp_path
 # The schema -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("points", [math.inf, math.nan])
-def test_points_are_numbers(points: float) -> None:
-    with pytest.raises(ValidationError):
-        Points(earned=0, graded=0, possible=points)
-
-
-def test_schema_json_is_the_models_schema() -> None:
-    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == json_schema(), "run: make schema"
-
-
 def test_a_report_is_valid_by_the_schema(rich_report: Report) -> None:
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(strict_json(rich_report.model_dump_json()), schema, cls=jsonschema.Draft202012Validator)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(strict_json(rich_report.model_dump_json()), SCHEMA, cls=jsonschema.Draft202012Validator)
 
 
 @pytest.mark.parametrize(
@@ -397,4 +339,4 @@ def test_the_schema_refuses_what_the_models_refuse(rich_report: Report, path: li
     with pytest.raises(ValidationError):
         Report.model_validate(data)
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(data, json_schema(), cls=jsonschema.Draft202012Validator)
+        jsonschema.validate(data, SCHEMA, cls=jsonschema.Draft202012Validator)

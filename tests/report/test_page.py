@@ -21,19 +21,15 @@ from typer.testing import CliRunner
 from grader.cli import app
 from grader.report.json_file import write_report
 from grader.report.model import (
-    BandResult,
     ErrorMap,
     OutputError,
     Report,
     SourceLines,
     SpeedResult,
 )
-from grader.report.page import MAX_LOG, TEMPLATES, page
-from grader.report.precision import error_map, of_budget
-from grader.report.races import roofline, rounds, speedups, timed_cases
+from grader.report.page import MAX_LOG, TEMPLATES, of_budget, page
 from tests.conftest import ROOT
-from tests.report.building import make_case, make_part, make_report
-from tests.report.test_speed import interval, measured, timed, took
+from tests.report.building import make_case, make_part, make_report, measured, timed
 from tests.support.validator import mistakes, needs_tidy
 
 SAMPLES = {name: ROOT / "docs/sample" / name / "report.json" for name in ("cpu", "gpu")}
@@ -51,7 +47,7 @@ TAGS = names_in(
 )
 ATTRIBUTES = names_in(
     "lang charset http-equiv content name id class title href scope colspan open role aria-labelledby aria-hidden viewbox width height "
-    "x y x1 y1 x2 y2 cx cy r d transform text-anchor stroke-width"
+    "preserveaspectratio x y x1 y1 x2 y2 cx cy r d transform text-anchor stroke-width"
 )
 HOSTILE = (
     '</pre></p></td></title></style></svg><script>alert(1)</script><img src=x onerror=alert(2)>\' onload=alert(3) " style="display:none"'
@@ -208,7 +204,7 @@ def test_a_report_of_before_there_were_pages_is_shown(name: str) -> None:
         assert one.title in parsed.text
         for case in (case for part in one.parts for case in part.cases):
             assert case.title in parsed.text
-    assert len(parsed.all("svg")) > (10 if name == "gpu" else 0)
+    assert (len(parsed.all("svg")) > 1) == (name == "gpu")
 
 
 def test_cases_that_fail_in_the_same_words_have_them_once() -> None:
@@ -230,12 +226,15 @@ def test_cases_that_all_end_alike_are_called_every_case() -> None:
     assert words in story
     assert not re.search("n-0|n-1|more case", story)
     assert "every case" not in page(make_report(make_part(*absent, make_case())))
+    alike = [make_case(name, "failed", message="no", diagnosis=(f"sentence of {name}",)) for name in ("n-0", "n-1")]
+    text = page(make_report(make_part(*alike)))
+    assert all(f"sentence of {name}" in text for name in ("n-0", "n-1")), "what is a case's own is not lost"
 
 
 def test_a_fault_of_the_file_is_told_of_the_file() -> None:
     broken = [make_case(name, "build_failed", message="no", of_file=True) for name in ("n-0", "n-1")]
     (story,) = re.findall(r"<article.*?</article>", page(make_report(make_part(*broken))), re.DOTALL)
-    assert "softmax.py does not build" in story
+    assert "softmax.py does not build" in Parsed(story).text
     assert not re.search("n-0|n-1|every case|more case", story)
 
 
@@ -415,128 +414,24 @@ def test_a_page_goes_where_its_report_goes(tmp_path: Path, full: Report) -> None
     assert (tmp_path / "report-alice.html").read_text() == "alice"
 
 
-# Plots ----------------------------------------------------------------------------------------------------------------
-
-
-def cells_drawn(found: ErrorMap) -> dict[str, set[tuple[int, int]]]:
-    """The cells of a map as they are drawn, by their class; of one without strips beside it."""
-    drawn = {}
-    for mark in error_map(found, "map").marks:
-        if mark.tag == "path":
-            thick = float(str(mark.attributes["stroke-width"]))
-            runs = re.findall(r"M(\d+) ([\d.]+)h(\d+)", str(mark.attributes["d"]))
-            drawn[str(mark.attributes["class"])] = {
-                (round((float(y) - 6) / thick - 0.5), column)
-                for x, y, length in runs
-                for column in range((int(x) - 90) // 14, (int(x) + int(length) - 90) // 14)
-            }
-    return drawn
-
-
-def test_a_map_is_drawn_cell_by_cell() -> None:
-    bare = MAP.model_copy(update={"after": "", "matrices": ""})
-    assert cells_drawn(bare) == {
-        "cells fine": {(0, 0), (1, 1), (2, 0), (2, 1), (2, 2)},
-        "cells mark-1": {(0, 1)},
-        "cells mark-9": {(0, 2)},
-        "cells mark-n": {(1, 0)},
-        "cells mark-u": {(1, 2)},
-    }
-
-
-def test_a_maps_table_says_which_rows_and_columns() -> None:
-    assert list(error_map(MAP, "map").rows) == [
-        ("up to 10 budgets", "1", "0 to 9", "3 to 5"),
-        ("beyond 10⁸ budgets, or infinite", "1", "0 to 9", "6 to 8"),
-        ("NaN", "1", "10 to 19", "0 to 2"),
-        ("never written", "1", "10 to 19", "6 to 8"),
-        ("written outside of the tensor", "1", "", ""),
-    ]
-
-
-def test_a_maps_key_has_what_is_drawn_and_its_numbers_have_room() -> None:
-    one_row = ErrorMap(output="y", rows=1, columns=7, cell_rows=1, cell_columns=1, cells=(".555555",))
-    plot = error_map(one_row, "map")
-    assert plot.description.startswith("1 row from top to bottom, 7 columns from left to right")
-    assert [words for words, _ in plot.key] == ["within budget", "10⁴ to 10⁵ budgets"]
-    assert [words for words, _ in error_map(one_row.model_copy(update={"cells": ("5555555",)}), "map").key] == [
-        "10⁴ to 10⁵ budgets"
-    ]
-    beside = [mark for mark in plot.marks if mark.attributes.get("text-anchor") == "end"]
-    assert [mark.text for mark in beside] == ["0"]
-
-
-def test_the_largest_map_is_small() -> None:
-    marks = (".123456789nuo"[:12] * 20)[:160]
-    cells = tuple(marks[at % 12 :] + marks[: at % 12] for at in range(64))
-    largest = ErrorMap(output="y", rows=64, columns=160, cell_rows=1, cell_columns=1, cells=cells)
-    plot = error_map(largest, "map")
-    assert sum(len(str(mark.attributes)) for mark in plot.marks) < 150_000
-    assert plot.width <= 840
-    assert plot.height < 450
-
-
 @pytest.mark.parametrize(
     ("worst", "budget", "rms", "rms_budget", "share"),
     [
-        (1e-5, 2e-5, 1e-6, 1e-5, 0.5),
-        (1e-5, 2e-5, 9e-6, 1e-5, 0.9),
-        (math.inf, 1.0, 0.0, 1.0, math.inf),
-        (0, 0, 0, 0, 0),
+        (1e-5, 2e-5, 1e-6, 1e-5, "50.0%"),
+        (1e-5, 2e-5, 9e-6, 1e-5, "90.0%"),
+        (3e-5, 2e-5, 9e-6, 1e-5, "1.5 ×"),
+        (1e-9, 2e-5, 0, 1e-5, "< 0.1%"),
+        (math.inf, 1.0, 0.0, 1.0, "∞ or NaN"),
+        (math.nan, 1.0, 0.0, 1.0, "∞ or NaN"),
+        (0, 0, 0, 0, "0"),
+        (1, 0, 0, 0, "∞ or NaN"),
     ],
 )
 def test_an_error_is_told_as_a_share_of_its_budget(
-    worst: float, budget: float, rms: float, rms_budget: float, share: float
+    worst: float, budget: float, rms: float, rms_budget: float, share: str
 ) -> None:
     error = OutputError(
         output="y", worst=worst, worst_budget=budget, rms=rms, rms_budget=rms_budget, pytorch_worst=0, pytorch_rms=0
     )
-    assert of_budget([error]) == pytest.approx(share)
-    assert of_budget([]) is None
-
-
-def test_a_band_says_by_how_much_it_is_reached(full: Report) -> None:
-    contender = took("eager", 1.0, speedup=interval(1.045, 1.04, 1.05))
-    bands = (
-        BandResult(vs="eager", speedup=0.95, points=1, reached=True),
-        BandResult(vs="eager", speedup=1.1, points=1, reached=False),
-        BandResult(vs="eager", speedup=1.05, points=1, reached=True, undecided=True),
-    )
-    (one, *_) = timed_cases(full)
-    plot = speedups([type(one)(one.title, measured(took("submission", 0.9), contender), bands)])
-    assert plot is not None
-    assert [row[-1] for row in plot.rows] == ["yes, by 10.0%", "no, by 5.0%", "in doubt, and paid: 0.5% under"]
-    looks = [mark.attributes["class"] for mark in plot.marks if "edge" in str(mark.attributes["class"])]
-    assert looks == ["edge good", "edge bad", "edge odd"]
-    assert "5.0% short of 1.1 ×" in [mark.text for mark in plot.marks]
-
-
-def test_contenders_lie_under_the_measured_roofs() -> None:
-    cases = timed_cases(sample("gpu"))
-    plot = roofline(cases)
-    assert plot is not None
-    roofs = [mark.attributes for mark in plot.marks if mark.attributes.get("class") == "roof"]
-    assert len(roofs) == 2
-    slope, level = roofs
-    assert (slope["x2"], slope["y2"]) == (level["x1"], level["y1"])
-    own = [mark.attributes for mark in plot.marks if mark.attributes.get("class") == "own"]
-    assert len(own) == len(cases) == 8
-    assert all(float(str(one["cy"])) >= float(str(level["y1"])) for one in own)
-    alone = roofline([one for one in cases if one.measured.roofline == "matmul"])
-    assert alone is not None
-    assert [m.attributes["y1"] == m.attributes["y2"] for m in alone.marks if m.attributes.get("class") == "roof"] == [
-        True
-    ]
-
-
-def test_a_round_tells_its_clock_and_whether_the_gpu_was_quiet() -> None:
-    (one, *_) = timed_cases(sample("gpu"))
-    old = rounds(one, "rounds-1")
-    assert old is not None
-    assert old.rows[0][-4:] == ("1980", "2619", "46", "")
-    assert "busy, so run again" not in [mark.text for mark in old.marks]
-    told = tuple(each.model_copy(update={"repeats": at}) for at, each in enumerate(one.measured.rounds))
-    new = rounds(type(one)(one.title, one.measured.model_copy(update={"rounds": told})), "rounds-1")
-    assert new is not None
-    assert [row[-1] for row in new.rows][:3] == ["0", "1", "2"]
-    assert [mark.text for mark in new.marks][-5:-2] == ["0", "1", "2"]
+    assert of_budget([error]) == share
+    assert of_budget([]) == ""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from grader.protocol import code_of
-from grader.verdict.hints import PATTERNS, searched
+from grader.verdict.hints import HINTS, searched
 from grader.verdict.policy import cuda_findings
 from tests.conftest import ROOT
 
@@ -33,7 +33,7 @@ GROWTH = 9.0  # of time for four times the text; 4 in proportion, 16 by its squa
 FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 CHARACTERS = " a0\n(<[\"'`-/.:,#\\_e=*Aj‘\t"
 # Parts of patterns that are made where they are used: the first two are tried below, the others look for names of files.
-ELSEWHERE = ("hint.", " in named", "_in_memory", "submission.parent")
+ELSEWHERE = ("row", " in named", "_in_memory", "submission.parent")
 REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT)
 LONG = 500  # a repeat of so many may be without an end
 
@@ -228,11 +228,11 @@ def test_a_pattern_takes_time_in_proportion_to_the_text(place: str) -> None:
     assert not [told for text in worst(use.pattern) if (told := growth(work_of(use), *text))]
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", HINTS)
 def test_a_hint_is_found_in_time(name: str) -> None:
     """Patterns of hints may take time by the square of the text: they see little of it."""
     slow = []
-    for pattern, is_place in zip(PATTERNS[name], (False, True), strict=True):
+    for pattern, is_place in zip(HINTS[name][:2], (False, True), strict=True):
         for beginning, repeated in worst(pattern):
             text = beginning + repeated * SIZES[-1]
             message, place = searched("" if is_place else text, text if is_place else "")

@@ -1,4 +1,4 @@
-"""Slips of students, each with the hint of `grader/verdict/hints.py` that it must get.
+"""Slips of students, each with the hint of `grader/verdict/hints.toml` that it must get.
 
     python -m tests.support.slips cpu|compile   make the slips in Triton, and write the worker's words about each as
     JSON
@@ -68,7 +68,6 @@ def with_launch(hint: str, how: str, launch: str, above: str = "@triton.jit") ->
 AUTOTUNE = "@triton.autotune(configs=[triton.Config({'BLOCK': 64})], key=['n'])"
 EVEN = "@triton.heuristics({'EVEN': lambda args: args['n'] % args['BLOCK'] == 0})"
 TWO_CONFIGURATIONS = AUTOTUNE.replace("configs=[", "configs=[triton.Config({'BLOCK': 32}), ")
-BLOCK_POINTER = "p = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))"
 TRITON = [
     with_launch("grid-forgotten", BOTH, "twice(x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-forgotten", BOTH, "twice(x, y, x.numel(), BLOCK=64, num_stages=2)"),
@@ -78,8 +77,6 @@ TRITON = [
     with_launch("grid-with-threads", "cpu", "twice[(1,), 64](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-with-threads", "cpu", "twice[(1,), (64,)](x, y, x.numel(), BLOCK=64)"),
     with_launch("grid-is-no-integer", "cpu", "twice[(x.numel() / 64,)](x, y, x.numel(), BLOCK=64)"),
-    with_launch("grid-of-four", "cpu", "twice[(1, 1, 1, 1)](x, y, x.numel(), BLOCK=64)"),
-    with_launch("too-many-warps", "compile", "twice[(1,)](x, y, x.numel(), BLOCK=64, num_warps=64)"),
     with_launch("meta-key", "cpu", "twice[lambda meta: (triton.cdiv(64, meta['SIZE']),)](x, y, 64, BLOCK=64)"),
     with_launch("heuristic-key", "cpu", "twice[(1,)](x, y, 64)", above=f"{EVEN}\n{AUTOTUNE}\n@triton.jit"),
     with_launch("jit-missing", BOTH, LAUNCH, above=""),
@@ -90,12 +87,10 @@ TRITON = [
     with_launch("argument-twice", "cpu", LAUNCH, above=f"{TWO_CONFIGURATIONS}\n@triton.jit"),
     with_launch("argument-twice", BOTH, LAUNCH, above=f"{AUTOTUNE}\n@triton.jit"),
     with_launch("launch-returns-nothing", BOTH, "y = twice[(1,)](x, y, x.numel(), BLOCK=64) + 1"),
-    Slip("input-asked-for", BOTH, f"{HEAD}\ndef double(x):\n    raise EOFError('EOF when reading a line')\n"),
     Slip(
         "notebooks-name", BOTH, f"{HEAD}\ndef double(x):\n    return x\n\nget_ipython().system('pip install triton')\n"
     ),
     Slip("module-absent", BOTH, f"{HEAD}\nimport einx\n\ndef double(x):\n    return x\n"),
-    Slip("relative-import", BOTH, f"{HEAD}\nfrom .kernels import twice\n\ndef double(x):\n    return x\n"),
     autograd("gradients-in-number", "pass", "return dy * 2"),
     autograd("gradients-in-number", "pass", "pass"),
     autograd("saved-in-number", "pass", "x, y = ctx.saved_tensors"),
@@ -124,7 +119,6 @@ TRITON = [
     with_line("no-constexpr", BOTH, "x = tl.zeros((n,), tl.float32)"),
     kernel("power-of-two", BOTH, "i = tl.arange(0, 100)", LOAD, STORE),
     with_line("power-of-two", BOTH, "x = tl.zeros((100,), tl.float32)"),
-    kernel("too-large-a-block", BOTH, "i = tl.arange(0, 2097152)", LOAD, STORE),
     with_line("global-variable", BOTH, "x = x * SCALE"),
     with_line("pythons-own-function", BOTH, "x = x / sum(x)"),
     with_line("name-without-a-value", BOTH, "x = x * SCALES"),
@@ -141,7 +135,6 @@ TRITON = [
     with_launch("no-pointer", BOTH, "twice[(1,)](1.5, y, x.numel(), BLOCK=64)"),
     with_line("one-pointer-for-a-block", BOTH, "tl.store(y_ptr, x)"),
     with_line("other-without-a-mask", BOTH, "x = tl.load(x_ptr + i, other=0.0)"),
-    kernel("mask-of-a-block-pointer", BOTH, INDEX, BLOCK_POINTER, "x = tl.load(p, mask=i < n)", STORE),
     with_line("shapes-differ", BOTH, "x = x + tl.arange(0, 32)"),
     with_line("shapes-differ", BOTH, "x = tl.load(x_ptr + i, mask=tl.arange(0, 32) < n)"),
     kernel("if-on-a-block", BOTH, INDEX, LOAD, "if x > 0:", "    x = x * 2", STORE),
@@ -155,11 +148,9 @@ TRITON = [
     with_line("not-in-kernels", BOTH, "m = n in (1, 2)"),
     kernel("not-in-kernels", BOTH, *GOOD, "for k in range(2):", "    x += 1", "else:", "    x += 1"),
     kernel("leaving-a-loop", BOTH, *GOOD, "for k in range(0, n):", "    if k > 4:", "        return"),
-    kernel("loop-over-a-range", BOTH, *GOOD, "for k in (1, 2):", "    x += k"),
     with_line("libdevice-of-another-type", BOTH, "x = libdevice.tanh(x.to(tl.float16))"),
     kernel("no-lists", BOTH, INDEX, LOAD, "parts = []", "parts.append(x)", STORE),
     with_line("no-lists", BOTH, "parts = [x for _ in range(3)]"),
-    with_line("no-f-strings", "compile", "print(f'x = {x}')"),
     with_line("print-text-first", "compile", "print('x', x, 'n', n)"),
     with_line("print-text-first", "compile", "print(x)"),
     with_line("print-text-first", "compile", "print('x', x.shape)"),
@@ -176,7 +167,6 @@ TRITON = [
     with_line("block-is-no-tensor", BOTH, "m = x_ptr.stride(0)"),
     with_line("block-is-no-tensor", BOTH, "m = x.transpose()"),
     with_line("block-is-no-tensor", BOTH, "m = len(x)"),
-    kernel("method-of-a-one", BOTH, *GOOD, "m = n.to(tl.int64)", launch="twice[(1,)](x, y, x.stride(0), BLOCK=64)"),
     with_line("shape-of-a-pointer", BOTH, "m = x_ptr.shape[0]"),
     with_line("shape-of-a-pointer", BOTH, "m = x_ptr.numel()"),
     with_line("axis-of-two-values", BOTH, "x = tl.max(x, 0.0)"),
@@ -187,8 +177,6 @@ TRITON = [
     with_launch("outside-of-a-kernel", BOTH, "twice[(tl.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)"),
     with_line("axis-out-of-range", BOTH, "x = x - tl.max(x, axis=1)"),
     with_line("axis-is-called-dim", BOTH, "x = x - tl.sum(x, dim=0)"),
-    with_line("program-id", BOTH, "m = tl.program_id()"),
-    with_line("program-id", BOTH, "m = tl.program_id(3)"),
     with_line("zeros-without-dtype", BOTH, "a = tl.zeros((BLOCK,))"),
     with_line("argument-of-tl-missing", BOTH, "tl.store(y_ptr + i)"),
     with_line("argument-of-tl-missing", BOTH, "x = tl.where(x > 0)"),
@@ -203,7 +191,6 @@ TRITON = [
     kernel("dot-of-small-tiles", "compile", "a = tl.zeros((4, 4), tl.float32)", "b = tl.dot(a, a)", *GOOD),
     kernel("dot-of-unlike-shapes", BOTH, TILE, "x = tl.dot(x, tl.zeros((32, 16), tl.float32))"),
     kernel("dot-of-unlike-shapes", BOTH, INDEX, LOAD, "x = tl.dot(x, x)"),
-    kernel("dot-that-turns", BOTH, TILE, "x = tl.dot(x, x, trans_b=True)"),
     kernel("dot-of-unlike-dtypes", BOTH, TILE, "x = tl.dot(x, x.to(tl.float16))"),
     kernel("no-matmul-operator", BOTH, TILE, "x = x @ x"),
 ]
@@ -235,14 +222,12 @@ def host(line: str, above: str = "") -> str:
 
 HOST_FUNCTION = "float f(float v) { return v; }\n"
 DEVICE_COPY = "__global__ void q(float* x, float* y, int64_t n) { y[0] = x[0]; }\n"
-DOUBLE_LAUNCH = "__global__ void q(const float* x, float* y, int64_t n) { k<<<1, 1>>>(x, y, n); }\n"
 CUDA = [
     ("host-function", body("y[i] = f(x[i]);", HOST_FUNCTION)),
     ("host-function", body("std::vector<float> v(3); y[i] = v[0];", "#include <vector>\n")),
     ("host-function", body("y[i] = std::max(x[i], 0.0f);", "#include <algorithm>\n")),
     ("kernel-returns", f"{CUDA_HEAD}__global__ int q(const float* x) {{ return 1; }}\n{entry('q<<<1, 1>>>(x);')}"),
     ("return-in-a-kernel", body("return x[i];")),
-    ("kernel-is-a-member", f"{CUDA_HEAD}struct A {{ __global__ void q(float* y) {{}} }};\n{entry('')}"),
     ("constant-written", body("x[i] = 1.0f;")),
     ("const-lost", host("q<<<1, 32, 0, stream>>>(x, y, n);", DEVICE_COPY)),
     ("const-cast-away", body("float4 v = reinterpret_cast<float4*>(x)[i]; y[i] = v.x;")),
@@ -253,22 +238,14 @@ CUDA = [
     ("launch-brackets", host("k<<<1, 32, 0, stream>>(x, y, n);")),
     ("arguments-in-number", host("k<<<1, 32, 0, stream>>>(x, y);")),
     ("arguments-in-number", body("y[i] = fmaxf(x[i]);")),
-    ("atomic-wants-address", body("atomicAdd(y[i], x[i]);")),
     ("no-such-overload", host("float* d; cudaMalloc(&d); k<<<1, 32, 0, stream>>>(x, d, n);")),
     ("mixed-overload", body("y[i] = max(x[i], 0);")),
-    (
-        "overload-of-a-half",
-        body("y[i] = tanh(__float2half(x[i]));").replace("#include", "#include <cuda_fp16.h>\n#include", 1),
-    ),
     ("void-pointer", host("float* d = malloc(n); k<<<1, 32, 0, stream>>>(x, d, n);")),
     ("arguments-in-order", host("k<<<1, 32, 0, stream>>>(x, n, y);")),
     ("shared-size", body("__shared__ float s[n]; s[0] = x[i]; y[i] = s[0];")),
     ("shared-size", body("__shared__ float s[blockDim.x]; s[0] = x[i]; y[i] = s[0];")),
     ("shared-initialised", body("__shared__ float s[32] = {0}; y[i] = s[0];")),
     ("shared-too-large", body("__shared__ float s[65536]; s[i] = x[i]; __syncthreads(); y[i] = s[i ^ 1];")),
-    ("launch-in-a-kernel", f"{CUDA_HEAD}{COPY}{DOUBLE_LAUNCH}{entry('q<<<1, 32, 0, stream>>>(x, y, n);')}"),
-    ("half-header", body("half h = x[i]; y[i] = h;")),
-    ("half-header", body("y[i] = __bfloat162float(x[i]);")),
     (
         "stream-not-declared",
         host("").replace(", cudaStream_t stream) {\n", ") {\n    k<<<1, 32, 0, stream>>>(x, y, n);"),
@@ -280,14 +257,9 @@ CUDA = [
     ("operator-wants-integers", body("y[i] = x[i] % 2;")),
     ("operator-wants-integers", body("y[i] = x[i] ^ 3;")),
     ("declared-twice", body("int i = 0; y[i] = x[i];")),
-    (
-        "overload-by-return-type",
-        host("") + 'extern "C" int gelu(const float* x, float* y, int64_t n, cudaStream_t s);\n',
-    ),
     ("template-in-extern-c", f'{CUDA_HEAD}extern "C" {{ template <typename T> __global__ void q(const T* x) {{}} }}\n'),
     ("brace-missing", body("if (i < n) { y[i] = x[i];")),
     ("brace-missing", host("if (n == 0) { return;")),
-    ("extended-lambda", body("auto f = [] __device__ (float v) { return v; }; y[i] = f(x[i]);")),
     (
         "type-missing",
         f"{CUDA_HEAD}{COPY}extern C void gelu(const float* x, float* y, int64_t n, cudaStream_t s) {{}}\n",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from grader.assignment import Band, Timing
 from grader.report.model import Alone, Round
-from grader.verdict.rounds import HOST_NOISE_S
 from grader.verdict.speed import (
+    HOST_NOISE_S,
     QUICK_ROUNDS,
     SHARE_OF_FREE_MEMORY,
     SHARE_OF_LIMIT,

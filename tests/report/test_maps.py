@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from grader.report.map_view import KINDS, LINES, MapView, in_words
+from grader.report.maps import KINDS, LINES, MapView, in_words, map_plot
 from grader.report.model import MARKS, ErrorMap
+from tests.report.test_page import MAP
 from tests.verdict.test_causes import a_map
 
 
@@ -107,9 +108,60 @@ def test_every_mark_has_a_look() -> None:
     assert "".join(kind.marks for kind in KINDS) == MARKS
 
 
-def test_a_terminal_that_knows_only_ascii_gets_ascii() -> None:
-    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    Console(file=out, width=74, color_system=None).print(MapView(MASK))
-    out.flush()
-    out.buffer.seek(0)
-    assert "_.uu" in out.buffer.read().decode("ascii")
+# On a page ------------------------------------------------------------------------------------------------------------
+
+
+def cells_drawn(found: ErrorMap) -> dict[str, set[tuple[int, int]]]:
+    """The cells of a map as they are drawn, by their class; of one without strips beside it."""
+    drawn = {}
+    for mark in map_plot(found, "map").marks:
+        if mark.tag == "path":
+            thick = float(str(mark.attributes["stroke-width"]))
+            runs = re.findall(r"M(\d+) ([\d.]+)h(\d+)", str(mark.attributes["d"]))
+            drawn[str(mark.attributes["class"])] = {
+                (round((float(y) - 6) / thick - 0.5), column)
+                for x, y, length in runs
+                for column in range((int(x) - 90) // 14, (int(x) + int(length) - 90) // 14)
+            }
+    return drawn
+
+
+def test_a_map_is_drawn_cell_by_cell() -> None:
+    bare = MAP.model_copy(update={"after": "", "matrices": ""})
+    assert cells_drawn(bare) == {
+        "cells fine": {(0, 0), (1, 1), (2, 0), (2, 1), (2, 2)},
+        "cells mark-1": {(0, 1)},
+        "cells mark-9": {(0, 2)},
+        "cells mark-n": {(1, 0)},
+        "cells mark-u": {(1, 2)},
+    }
+
+
+def test_a_maps_table_says_which_rows_and_columns_and_its_key_what_is_drawn() -> None:
+    plot = map_plot(MAP, "map")
+    assert list(plot.rows) == [
+        ("up to 10 × the budget", "0–9", "3–5"),
+        ("further off", "0–9", "6–8"),
+        ("NaN", "10–19", "0–2"),
+        ("never written", "10–19", "6–8"),
+        ("written outside", "after the last", ""),
+    ]
+    assert plot.title == "Where dq is wrong: the matrix [1, 2] of 2 × 3"
+    assert [(words, mark.attributes["class"]) for words, mark in plot.key] == [
+        ("within budget", "cell fine"),
+        ("up to 10 × the budget", "cell mark-1"),
+        ("further off", "cell mark-9"),
+        ("NaN", "cell mark-n"),
+        ("never written", "cell mark-u"),
+        ("written outside", "cell mark-o"),
+    ]
+
+
+def test_the_largest_map_is_small() -> None:
+    marks = (".123456789nuo"[:12] * 20)[:160]
+    cells = tuple(marks[at % 12 :] + marks[: at % 12] for at in range(64))
+    largest = ErrorMap(output="y", rows=64, columns=160, cell_rows=1, cell_columns=1, cells=cells)
+    plot = map_plot(largest, "map")
+    assert sum(len(str(mark.attributes)) for mark in plot.marks) < 150_000
+    assert plot.width <= 840
+    assert plot.height < 450
