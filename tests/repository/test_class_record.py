@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import class_record
-from grader.classroom.model import Attempt
+from grader.classroom.folder import Attempt
 from tests.conftest import ROOT
 
 RECORD = json.loads(class_record.OUTPUT.with_suffix(".json").read_text(encoding="utf-8"))
