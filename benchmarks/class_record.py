@@ -28,9 +28,8 @@ from rich.console import Console
 from benchmarks.records import text_of
 from grader import nvidia
 from grader.assignment import load_course
-from grader.classroom.folder import RunFolder
-from grader.classroom.model import Attempt
-from grader.classroom.running import Options, grade_class
+from grader.classroom.folder import Attempt, RunFolder
+from grader.classroom.run import Options, grade_class
 from grader.report.json_file import REPORT, read_report
 from grader.report.model import Report
 from tests.conftest import ROOT

@@ -14,8 +14,8 @@ import struct
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -30,7 +30,7 @@ EXPECTED = "expected a learning platform's zip, or the folder that it was unpack
 HEADER = b"PK\x01\x02"  # of each file in a zip's directory
 IN_UTF8 = 0x800  # of ZipInfo.flag_bits
 ENCRYPTED = 0x1
-# Exceptions that zipfile raises for archives that are broken or that zipfile cannot read.
+# What zipfile raises for archives that are broken or that zipfile cannot read.
 BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
@@ -66,10 +66,6 @@ class Entry:
     read: Read
     fault: str = ""
 
-    def below(self, depth: int) -> Entry:
-        """The file with its path relative to the folder at this depth."""
-        return replace(self, path=self.path[depth:])
-
     @property
     def name(self) -> str:
         return "/".join(self.path)
@@ -98,35 +94,13 @@ class Source:
     def entered(self, folder: str) -> Source:
         """The files in one of the top folders, with a note about each file outside that folder."""
         beside = [entry.name for entry in self.entries if entry.path[0] != folder]
+        inside = [one for one in self.entries if one.path[0] == folder and len(one.path) > 1]
         return Source(
             folder,
-            tuple(entry.below(1) for entry in self.entries if entry.path[0] == folder and len(entry.path) > 1),
+            tuple(replace(entry, path=entry.path[1:]) for entry in inside),
             frozenset(path[1:] for path in self.folders if path[0] == folder and len(path) > 1),
             (*self.notes, *(f"{name}: lies beside {folder}, and is not used" for name in beside)),
         )
-
-
-@dataclass
-class _Listed:
-    """Collects a `Source`. Raises Unreadable if there are more than `most` files."""
-
-    most: int
-    entries: list[Entry] = field(default_factory=list)
-    folders: set[tuple[str, ...]] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, entry: Entry) -> None:
-        if len(self.entries) >= self.most:
-            raise Unreadable(f"more than {self.most} files in it")
-        self.entries.append(entry)
-
-    def add_folders(self, path: tuple[str, ...]) -> None:
-        while path and path not in self.folders:
-            self.folders.add(path)
-            path = path[:-1]
-
-    def source(self, name: str) -> Source:
-        return Source(name, tuple(self.entries), frozenset(self.folders), tuple(self.notes))
 
 
 @contextlib.contextmanager
@@ -135,12 +109,10 @@ def open_source(path: Path) -> Iterator[Source]:
     with contextlib.ExitStack() as opened:
         try:
             if path.is_dir():
-                listed = _Listed(MAX_ENTRIES)
-                _list_folder(path, (), listed)
-                source = listed.source(path.resolve().name)
+                source = _listed(path.resolve().name, _in_folder(path), MAX_ENTRIES)
             else:
                 zipped = opened.enter_context(zipfile.ZipFile(path))
-                source = _list_zip(zipped, path.stem, MAX_ENTRIES)
+                source = _listed(path.stem, _in_zip(zipped), MAX_ENTRIES)
         except Unreadable as why:
             raise ClassError(f"{path}: {why}") from None
         except OSError as error:
@@ -152,10 +124,10 @@ def open_source(path: Path) -> Iterator[Source]:
 
 def open_inner(content: bytes, name: str) -> Source:
     """List a zip that a student handed in. Raises Unreadable."""
-    if content.count(HEADER) > MAX_INNER_ENTRIES:
+    if content.count(HEADER) > MAX_INNER_ENTRIES:  # of which ZipFile would make an object each
         raise Unreadable(f"more than {MAX_INNER_ENTRIES} files in it")
     try:
-        return _list_zip(zipfile.ZipFile(io.BytesIO(content)), name, MAX_INNER_ENTRIES)
+        return _listed(name, _in_zip(zipfile.ZipFile(io.BytesIO(content))), MAX_INNER_ENTRIES)
     except BROKEN as error:
         raise Unreadable(f"no zip that can be read ({_words(error)})") from None
 
@@ -164,74 +136,66 @@ def _words(error: BaseException) -> str:
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
 
 
-# A zip ----------------------------------------------------------------------------------------------------------------
-
-
-def _list_zip(opened: zipfile.ZipFile, name: str, most: int) -> Source:
-    listed = _Listed(most)
-    for info in opened.infolist():
-        full = _name_of(info)
-        path, fault = _path_of(full)
-        if not path or path[0] == "..":
-            if full.strip("/."):
-                listed.notes.append(f"{full}: ignored, {fault or 'a path without a name'}")
-            continue
-        folders = path if full.endswith("/") else path[:-1]
-        hidden = next((number for number, part in enumerate(folders) if part.startswith(".")), len(folders))
-        listed.add_folders(path[:1] * bool(folders) if fault else folders[: hidden + 1])
-        if folders is path or (not fault and _is_noise(path)):
-            continue
-        listed.add(Entry(path, info.file_size, _time_of(info), _reader(opened, info), fault or _fault_of(info)))
-    return listed.source(name)
-
-
-def _name_of(info: zipfile.ZipInfo) -> str:
-    """The name of a file in a zip. Many programs write UTF-8 without its flag."""
-    name = info.orig_filename
-    if not info.flag_bits & IN_UTF8:
-        with contextlib.suppress(UnicodeError):
-            name = name.encode("cp437").decode("utf-8")
-    return unicodedata.normalize("NFC", name.replace("\\", "/"))
-
-
 def _is_noise(path: tuple[str, ...]) -> bool:
-    """Whether a path has a hidden or litter part. `handins.py` leaves out more, once the root of a hand-in is known."""
+    """Whether a path has a hidden or litter part. `intake.py` leaves out more, once the root of a hand-in is known."""
     return any(part.startswith(".") or part in LITTER for part in path)
 
 
-def _path_of(name: str) -> tuple[tuple[str, ...], str]:
-    """The parts of a path, and why nothing may be written to the path; "" if it is safe."""
-    path = tuple(part for part in name.split("/") if part not in ("", "."))
-    if name.startswith("/") or (path and path[0][1:2] == ":"):
-        return path, "an absolute path"
-    if ".." in path:
-        return path, "a path that leaves its folder"
-    if len(path) > MAX_PARTS:
-        return path[:MAX_PARTS], "too deep a folder"
-    return path, ""
+def _listed(name: str, found: Iterable[tuple[Entry, bool]], most: int) -> Source:
+    """The source with these files and folders, of which the second value says that it is a folder. Raises Unreadable."""
+    entries: list[Entry] = []
+    folders: set[tuple[str, ...]] = set()
+    notes: list[str] = []
+    for entry, is_folder in found:
+        path = entry.path
+        if not path:
+            continue
+        if path[0] == "..":
+            notes += [f"{entry.name}: ignored, {entry.fault}"] * bool(entry.name.strip("/."))
+            continue
+        around = path if is_folder else path[:-1]
+        hidden = next((number for number, part in enumerate(around) if part.startswith(".")), len(around))
+        shown = around[:1] if entry.fault else around[: hidden + 1]
+        folders.update(shown[:depth] for depth in range(1, len(shown) + 1))
+        if not is_folder and (".." in path or not _is_noise(path)):
+            if len(entries) >= most:
+                raise Unreadable(f"more than {most} files in it")
+            entries.append(entry)
+    return Source(name, tuple(entries), frozenset(folders), tuple(notes))
 
 
-def _fault_of(info: zipfile.ZipInfo) -> str:
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    if kind == stat.S_IFLNK:
-        return IS_A_LINK
-    if kind not in (0, stat.S_IFREG):
-        return IS_NO_FILE
-    if info.flag_bits & ENCRYPTED:
-        return "encrypted"
-    if info.compress_type not in READ_METHODS:
-        return "packed by a method that is not read here; deflate is the usual one"
-    return ""
+def _in_zip(opened: zipfile.ZipFile) -> Iterator[tuple[Entry, bool]]:
+    for info in opened.infolist():
+        name = info.orig_filename
+        if not info.flag_bits & IN_UTF8:  # many programs write UTF-8 without its flag
+            with contextlib.suppress(UnicodeError):
+                name = name.encode("cp437").decode("utf-8")
+        name = unicodedata.normalize("NFC", name.replace("\\", "/"))
+        path = tuple(part for part in name.split("/") if part not in ("", "."))
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        fault = ""
+        if name.startswith("/") or (path and path[0][1:2] == ":"):
+            fault = "an absolute path"
+        elif ".." in path:
+            fault = "a path that leaves its folder"
+        elif len(path) > MAX_PARTS:
+            path, fault = path[:MAX_PARTS], "too deep a folder"
+        elif kind == stat.S_IFLNK:
+            fault = IS_A_LINK
+        elif kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and not name.endswith("/")):
+            fault = IS_NO_FILE
+        elif info.flag_bits & ENCRYPTED:
+            fault = "encrypted"
+        elif info.compress_type not in READ_METHODS:
+            fault = "packed by a method that is not read here; deflate is the usual one"
+        try:
+            changed = datetime(*info.date_time).timestamp()
+        except (ValueError, OverflowError):
+            changed = 0.0
+        yield Entry(path, info.file_size, changed, _zip_reader(opened, info), fault), name.endswith("/")
 
 
-def _time_of(info: zipfile.ZipInfo) -> float:
-    try:
-        return datetime(*info.date_time).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
-
-
-def _reader(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Read:
+def _zip_reader(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Read:
     def read(most: int) -> bytes:
         try:
             with opened.open(info) as file:
@@ -242,45 +206,36 @@ def _reader(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Read:
     return read
 
 
-# A folder -------------------------------------------------------------------------------------------------------------
+def _in_folder(folder: Path, inside: tuple[str, ...] = ()) -> Iterator[tuple[Entry, bool]]:
+    """The files and folders below `folder`, whose path in the source is `inside`. Raises OSError for the source's own folder."""
 
+    def read_none(_most: int) -> bytes:
+        return b""
 
-def _list_folder(folder: Path, path: tuple[str, ...], listed: _Listed) -> None:
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        found = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        if not path:
+        if not inside:
             raise
-        listed.add(Entry(path, 0, 0.0, _nothing, f"cannot be read ({error.strerror})"))
+        yield Entry(inside, 0, 0.0, read_none, f"cannot be read ({error.strerror})"), False
         return
-    for entry in entries:
-        inside = (*path, entry.name)
-        if len(inside) > MAX_PARTS:
-            listed.add(Entry(_shown(inside), 0, 0.0, _nothing, "too deep a folder"))
-            continue
-        if entry.is_symlink():
-            listed.add(Entry(_shown(inside), 0, 0.0, _nothing, IS_A_LINK))
-        elif entry.is_dir(follow_symlinks=False):
-            listed.add_folders(_shown(inside))
-            if not (_is_noise((entry.name,)) or (len(path) > 1 and entry.name in IGNORED_FOLDERS)):
-                _list_folder(Path(entry.path), inside, listed)
-        elif not _is_noise((entry.name,)):
-            found_now = entry.stat(follow_symlinks=False)
-            fault = "" if stat.S_ISREG(found_now.st_mode) else IS_NO_FILE
-            read = _reader_of(Path(entry.path))
-            listed.add(Entry(_shown(inside), found_now.st_size, found_now.st_mtime, read, fault))
+    for one in found:
+        name = unicodedata.normalize("NFC", one.name.encode(errors="replace").decode())
+        path = (*inside, name)
+        if one.is_symlink() or len(path) > MAX_PARTS:
+            fault = IS_A_LINK if one.is_symlink() else "too deep a folder"
+            yield Entry(path, 0, 0.0, read_none, fault), False
+        elif one.is_dir(follow_symlinks=False):
+            yield Entry(path, 0, 0.0, read_none), True
+            if not _is_noise((name,)) and not (len(path) > 2 and name in IGNORED_FOLDERS):
+                yield from _in_folder(Path(one.path), path)
+        else:
+            now = one.stat(follow_symlinks=False)
+            fault = "" if stat.S_ISREG(now.st_mode) else IS_NO_FILE
+            yield Entry(path, now.st_size, now.st_mtime, _file_reader(Path(one.path)), fault), False
 
 
-def _shown(path: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(unicodedata.normalize("NFC", part.encode(errors="replace").decode()) for part in path)
-
-
-def _nothing(_most: int) -> bytes:
-    return b""
-
-
-def _reader_of(path: Path) -> Read:
+def _file_reader(path: Path) -> Read:
     def read(most: int) -> bytes:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -14,18 +13,20 @@ import typer
 from rich.table import Table
 
 import grader
-from grader.assignment import load_course, stub_names
-from grader.classroom import changes, decisions, leaderboard
-from grader.classroom.differences import course_of
-from grader.classroom.folder import ClassError, RunFolder
-from grader.classroom.gradebook import Format, Wanted, export
+from grader.classroom import grades as decisions
+from grader.classroom import leaderboard
+from grader.classroom.changes import differences
+from grader.classroom.folder import ClassError, ClassRun, RunFolder, file_names
+from grader.classroom.gradebook import Format, export
 from grader.classroom.grades import Basis, Grades
 from grader.classroom.grading import why_not_here
-from grader.classroom.intake import Order, add_to_class, new_class
-from grader.classroom.model import ClassRun
+from grader.classroom.intake import add_to_class, new_class
 from grader.classroom.record import show, told_grade
-from grader.classroom.roster import find, find_all
+from grader.classroom.roster import find
 from grader.classroom.roster import shown as named
+from grader.classroom.run import Options, grade_class
+from grader.classroom.slurm import submit
+from grader.classroom.tasks import print_status
 from grader.console import (
     EXIT_INFRA,
     Course,
@@ -91,12 +92,12 @@ def new_(
     """Make the folder of a class from a learning platform's export."""
     catch_signals()
     with failures("interrupted: no class was made, nothing is left behind"):
-        order = _order(source, platform, course, assignment or ())
+        own = own_course()
         facts = ClassRun(
             made=datetime.now(UTC),
             grader=grader.__version__,
             fingerprint=fingerprint(course),
-            course="" if _is_own(course) else str(course.resolve()),
+            course="" if own and course.resolve() == own.resolve() else str(course.resolve()),
             assignments=tuple(assignment or ()),
             seed=secrets.randbits(53) if seed is None else seed,
             device=device,
@@ -106,10 +107,11 @@ def new_(
             speed=speed,
             effort="quick" if quick else "full",
         )
+        file_names(facts)  # says that an assignment is not there
         with console.status("trying the course ..."):
-            fault = why_not_here(facts, course)
+            fault = why_not_here(facts)
         with console.status("reading ..."):
-            told = new_class(run, facts, order, roster)
+            told = new_class(run, facts, source, "" if platform == "auto" else platform, roster)
         if fault:
             note(f"this machine cannot grade it as it is: {fault}")
         _tell([*told, f"made: {run}; `grader class run {shlex.quote(str(run))}` grades it"])
@@ -130,26 +132,12 @@ def add_(
     """
     catch_signals()
     with failures("interrupted: the class is as it was"):
-        facts = RunFolder(run).run()
-        course = course_of(facts)
-        order = _order(source, platform, course, facts.assignments)
         with console.status("reading ..."):
-            told = add_to_class(run, order, roster)
+            told = add_to_class(run, source, "" if platform == "auto" else platform, roster)
         _tell(told)
 
 
-def _order(source: Path | None, platform: Platform, course: Path, names: Sequence[str]) -> Order:
-    """Raises CourseError."""
-    wanted = tuple(one.spec.file for one in load_course(course, names))
-    return Order(source, "" if platform == "auto" else platform, wanted, tuple(stub_names(course)))
-
-
-def _is_own(course: Path) -> bool:
-    own = own_course()
-    return own is not None and course.resolve() == own.resolve()
-
-
-def _tell(lines: Sequence[str]) -> None:
+def _tell(lines: Iterable[str]) -> None:
     for line in lines:
         console.print(plain(line), soft_wrap=True)
 
@@ -175,9 +163,6 @@ def run_(
 
     Start it again after whatever ended it.
     """
-    from grader.classroom.dispatch import Options
-    from grader.classroom.running import grade_class
-
     catch_signals()
     with failures(f"interrupted: what is graded stays; `grader class run {run}` goes on"):
         if not grade_class(RunFolder(run), console, Options(tuple(gpu or ()), tuple(only or ()), limit, anyway)):
@@ -190,8 +175,6 @@ def status_(run: ClassFolder) -> None:
 
     Also while it is graded, and on any machine.
     """
-    from grader.classroom.view import print_status
-
     with failures("interrupted"):
         print_status(RunFolder(run), console)
 
@@ -213,21 +196,8 @@ def submit_(
 
     Submit again what is missing afterwards.
     """
-    from grader.classroom.slurm import submit
-
     with failures("interrupted: jobs that were submitted go on"):
-        done = submit(RunFolder(run), options or (), each, at_once, only_write)
-    if done.waiting:
-        console.print(f"{done.waiting} in the queue already")
-    if done.batch is None:
-        console.print("nothing else is left to submit")
-    elif done.job:
-        console.print(
-            f"job {done.job}: {counted(done.handins, 'hand-in')}; `grader class status {run}` says how far it is",
-            soft_wrap=True,
-        )
-    else:
-        console.print(f"{done.batch}: {counted(done.handins, 'hand-in')}, not submitted", soft_wrap=True)
+        _tell(submit(RunFolder(run), options or (), each, at_once, only_write))
 
 
 @classes.command("show")
@@ -264,25 +234,15 @@ def decide_(
             raise ClassError("one of --points, --counts and --withdraw is wanted")
         student = find(folder.students().students, who)
         if counts is not None:
-            made = decisions.decide_attempt(folder, student, _which(counts), reason, by)
+            made = decisions.decide_attempt(folder, student, counts, reason, by)
         else:
             made = decisions.decide_points(folder, student, points, reason, by)
-        console.print(plain(f"{named(student)}: {decisions.told(made)}"), soft_wrap=True)
         grades = Grades(folder)
-        console.print(plain(f"grade: {told_grade(grades.of(student))}"), soft_wrap=True)
-        known = (one.points.possible for one in itertools.chain([grades.of(student)], grades) if one.points)
+        grade = grades.of(student)
+        _tell([f"{named(student)}: {decisions.told(made)}", f"grade: {told_grade(grade)}"])
+        known = (one.points.possible for one in (grade, *grades) if one.points)
         if points is not None and points > (possible := next(known, points)):
             note(f"there are {possible:g} points in all")
-
-
-def _which(counts: str) -> Literal["latest", "best"] | int:
-    if counts == "latest":
-        return "latest"
-    if counts == "best":
-        return "best"
-    if not (counts.isascii() and counts.isdecimal() and int(counts) > 0):
-        raise ClassError(f"--counts {counts}: latest, best or an attempt's number is wanted")
-    return int(counts)
 
 
 @classes.command("regrade")
@@ -299,13 +259,12 @@ def regrade_(
         if bool(who) == everyone:
             raise ClassError("name students, or the whole class by --all")
         students = folder.students().students
-        chosen = list(students) if everyone else find_all(students, who or ())
+        asked = {one.key: one for one in (find(students, each) for each in who or ())}
+        chosen = list(students if everyone else asked.values())
         made = decisions.ask_again(folder, chosen, reason, by)
         shared = sum(bool(one.handin) for one in chosen) - len(made)
         words = f"; {counted(shared, 'more student')} handed in the same" if shared else ""
-        console.print(
-            plain(f"one attempt more of {counted(len(made), 'hand-in')}{words}: grader class run {run}"), soft_wrap=True
-        )
+        _tell([f"one attempt more of {counted(len(made), 'hand-in')}{words}: grader class run {run}"])
         if nothing := [named(one) for one in chosen if not one.handin]:
             note(f"nothing was handed in by {len(nothing)}: {', '.join(nothing[:5])}")
 
@@ -322,10 +281,9 @@ def diff_(
 ) -> None:
     """Say whose points changed, and by which case."""
     with failures("interrupted"):
-        found = changes.differences(Grades(RunFolder(run)), start, to)
-        for words in changes.told(found):
-            console.print(plain(words), soft_wrap=True)
-        for words in found.notes:
+        lines, notes = differences(Grades(RunFolder(run)), start, to)
+        _tell(lines)
+        for words in notes:
             note(words)
 
 
@@ -356,11 +314,9 @@ def export_(
 
     Points that were not graded are never written as 0.
     """
-    folder = RunFolder(run)
     with failures("interrupted: nothing was exported"):
-        wanted = Wanted(form, into, template, column, without_open, points)
-        written, notes = export(folder, wanted, course_of(folder.run()))
-        console.print(plain(f"{written}: {notes[0]}"), soft_wrap=True)
+        written, notes = export(RunFolder(run), form, into, template, column, points, without_open)
+        _tell([f"{written}: {notes[0]}"])
         for words in notes[1:]:
             note(words)
 
@@ -382,8 +338,8 @@ def leaderboard_(
         for board in [] if markdown or csv else boards:
             table = Table(*leaderboard.HEAD, box=None, pad_edge=False)
             for entry in board.entries:
-                table.add_row(*map(plain, leaderboard.cells(entry)))
-            console.print(plain(leaderboard.heading(board), "bold"), soft_wrap=True)
+                table.add_row(*map(plain, entry.cells))
+            console.print(plain(board.heading, "bold"), soft_wrap=True)
             console.print(table)
         if not boards:
             complaints.print(plain("note: no report has a measured speed: speed needs a GPU", "yellow"))

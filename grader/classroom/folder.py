@@ -20,22 +20,124 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
-from grader.assignment import Strict
-from grader.classroom.model import Attempt, ClassRun, Decision, Students
+from grader.assignment import Strict, load_course, stub_names
+from grader.course import own_course
 from grader.sandbox.base import InfraError, UsageError
 
 T = TypeVar("T", bound=Strict)
-FULL = (errno.ENOSPC, errno.EDQUOT)
+HandInId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
+Key = Annotated[str, StringConstraints(pattern=r"^[\w.@+-]{1,100}$")]
+NOTHING = "handed in nothing that can be graded"  # a note of a student without a hand-in
 ATTEMPT = re.compile(r"attempt\.([1-9][0-9]{0,5})")
 
 
 class ClassError(UsageError):
     """The folder of a class, or a file given for the class, cannot be used; the message says why."""
+
+
+class ClassRun(Strict):
+    """How every hand-in of a class is graded (`RUN/run.json`).
+
+    Attributes:
+        grader: its version.
+        course: the course's folder; empty for the grader's own course.
+        fingerprint: of the grader's code and the course (`grader.fingerprint`), when the class was made.
+        assignments: their names; empty for all.
+        seed: of the inputs, the same for all hand-ins, so that no student has easier numbers.
+        gpu: the model of the grading GPU, as `NVIDIA H100 80GB HBM3`; empty until the first grading ends, and on a CPU.
+        image_digest: of the container's image; empty until the first grading ends, and on the host.
+    """
+
+    version: Literal[1] = 1
+    made: datetime
+    grader: str
+    fingerprint: str
+    course: str = ""
+    assignments: tuple[str, ...] = ()
+    seed: int = Field(ge=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    sandbox: Literal["auto", "host", "docker"] = "auto"
+    image: str = ""
+    require_isolation: bool = False
+    speed: bool = True
+    effort: Literal["quick", "full"] = "full"
+    gpu: str = ""
+    image_digest: str = ""
+
+
+class Student(Strict):
+    """One person of the class (`RUN/students.json`).
+
+    Attributes:
+        key: names the student in commands and files; unique in the class.
+        ids: by column or platform: `email`, `sid`, `login`, `canvas`, `moodle`, `github`, `folder`; `gradescope` is the
+            number of the submission that counts, `group` the name of the student's group.
+        alias: the name on the leaderboard; empty for none.
+        handin: the hand-in that counts; empty if the student handed in nothing that can be graded.
+        notes: sentences about the intake, as "kernel.py was handed in twice: kernel-1.py is the later one".
+    """
+
+    key: Key
+    name: str = ""
+    ids: dict[str, str] = Field(default_factory=dict)
+    alias: str = ""
+    handin: HandInId | Literal[""] = ""
+    late: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class Students(Strict):
+    """All students, in the order of the roster, and sentences about files that the intake could not use."""
+
+    version: Literal[1] = 1
+    students: tuple[Student, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Attempt(Strict):
+    """One grading of a hand-in (`RUN/tasks/<hand-in>/attempt.<n>/attempt.json`, beside the report).
+
+    Attributes:
+        exit_code: of `grader run`; negative for a signal.
+        place: the machine and the GPU, as `node3 GPU-1234`, or `node3 cpu`.
+        fault: why the attempt gives no grade, in one sentence; empty if it gives one.
+    """
+
+    number: int = Field(ge=1)
+    started: datetime
+    ended: datetime
+    exit_code: int
+    place: str
+    fault: str = ""
+
+
+class Decision(Strict):
+    """A decision of a person about a student's grade: a line of `RUN/decisions.jsonl`, to which lines are only added.
+
+    Attributes:
+        by: the person's user name, or the name given with --by.
+        who: the student's key.
+        kind: `points` overrides the points; `counts` says which attempt counts; `regrade` asks for one more attempt at
+            the student's hand-in.
+        points: of kind `points`; None takes an earlier override back.
+        counts: of kind `counts`: the latest attempt, the best, or the attempt with this number.
+        handin: of the kinds `counts` and `regrade`: the student's hand-in at the time of the decision.
+    """
+
+    at: datetime
+    by: str
+    who: Key
+    kind: Literal["points", "counts", "regrade"]
+    reason: str
+    points: float | None = None
+    counts: Literal["latest", "best"] | int | None = None
+    handin: HandInId | Literal[""] = ""
 
 
 class RunFolder:
@@ -122,6 +224,25 @@ class RunFolder:
             raise ClassError(f"{where}: is not what this grader writes; {place}: {first['msg']}") from None
 
 
+def course_of(run: ClassRun) -> Path:
+    """The course's folder. Raises ClassError."""
+    course = Path(run.course) if run.course else own_course()
+    if course is None:
+        raise ClassError("run.json names no course, and this grader came without one")
+    if not course.is_dir():
+        raise ClassError(f"{course}: the folder of the course, which run.json names, is not here")
+    return course
+
+
+def file_names(run: ClassRun) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The file names of the class's assignments, and those of all that students of the course start from.
+
+    Raises ClassError, CourseError.
+    """
+    course = course_of(run)
+    return tuple(one.spec.file for one in load_course(course, run.assignments)), tuple(stub_names(course))
+
+
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file, which appears whole and synced to the disk, or not at all. Raises OSError, InfraError if the disk is full."""
     data = content.encode() if isinstance(content, str) else content
@@ -150,7 +271,7 @@ def full_disk_told(path: Path, size: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         free = shutil.disk_usage(next(one for one in path.absolute().parents if one.exists())).free
         wanted = f"{size / 1024:.1f} KiB are to be written, " if size else ""

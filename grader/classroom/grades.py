@@ -1,19 +1,21 @@
 """The grade of each student: the attempt that counts, its points or a person's decision, or why there is no grade.
 
 Grades are computed from the folder of a class each time. Points that could not be graded are open, and never counted as
-lost.
+lost. Decisions are added and never removed.
 """
 
 from __future__ import annotations
 
+import getpass
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from grader.classroom.folder import RunFolder
-from grader.classroom.model import NOTHING, Attempt, Decision, Student
+from grader.classroom.folder import NOTHING, Attempt, ClassError, Decision, RunFolder, Student
+from grader.classroom.roster import shown
 from grader.console import EXIT_USAGE
 from grader.report.json_file import REPORT, ReportError, read_report
 from grader.report.model import Points
@@ -109,8 +111,13 @@ class Grades:
         if not student.handin:
             return Grade(student, None, override, NOTHING if NOTHING in student.notes else NOTHING_HANDED_IN)
         attempts = self.ended(student.handin)
-        counting = counts(attempts, self.decisions, student)
-        return Grade(student, counting, override, "" if counting else _missing(attempts))
+        if counting := counts(attempts, self.decisions, student):
+            return Grade(student, counting, override)
+        if not attempts:
+            return Grade(student, None, override, NOT_GRADED_YET)
+        kind = "unusable submission" if attempts[-1].attempt.exit_code == EXIT_USAGE else "machine fault"
+        why = attempts[-1].fault or "the attempt that was decided to count has no report"
+        return Grade(student, None, override, f"{kind}: {why}")
 
     def ended(self, handin: str) -> tuple[Ended, ...]:
         """The ended attempts at a hand-in in their order; read once."""
@@ -158,24 +165,79 @@ def changes_of_counting(
     attempts: Sequence[Ended], decisions: Iterable[Decision], student: Student
 ) -> list[Ended | None]:
     """The attempts that have counted, in order of time; None for a time in which no attempt counted."""
+
+    def utc(moment: datetime) -> datetime:
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
     chosen = choices(decisions, student)
     found: list[Ended | None] = [None]
-    for moment in sorted({_utc(one.attempt.ended) for one in attempts} | {_utc(one.at) for one in chosen}):
-        there = [one for one in attempts if _utc(one.attempt.ended) <= moment]
-        counting = counts(there, [one for one in chosen if _utc(one.at) <= moment], student)
+    for moment in sorted({utc(one.attempt.ended) for one in attempts} | {utc(one.at) for one in chosen}):
+        there = [one for one in attempts if utc(one.attempt.ended) <= moment]
+        counting = counts(there, [one for one in chosen if utc(one.at) <= moment], student)
         if counting != found[-1]:
             found.append(counting)
     return found
 
 
-def _utc(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+# Decisions ------------------------------------------------------------------------------------------------------------
 
 
-def _missing(attempts: Sequence[Ended]) -> str:
-    """Why none of these attempts counts."""
-    if not attempts:
-        return NOT_GRADED_YET
-    last = attempts[-1]
-    kind = "unusable submission" if last.attempt.exit_code == EXIT_USAGE else "machine fault"
-    return f"{kind}: {last.fault or 'the attempt that was decided to count has no report'}"
+def decide_points(folder: RunFolder, student: Student, points: float | None, reason: str, by: str = "") -> Decision:
+    """Override a student's points; None takes the override back. Raises ClassError, OSError."""
+    if points is None and override_of(folder.decisions(), student) is None:
+        raise ClassError(f"{shown(student)}: there is no override to take back")
+    if points is not None and not (math.isfinite(points) and points >= 0):
+        raise ClassError(f"--points {points}: a number from 0 on is wanted")
+    return _decided(folder, student, reason, by, kind="points", points=points)
+
+
+def decide_attempt(folder: RunFolder, student: Student, wanted: str, reason: str, by: str = "") -> Decision:
+    """Decide which attempt at a student's hand-in counts: `latest`, `best` or a number. Raises ClassError, OSError."""
+    if wanted not in ("latest", "best") and not (wanted.isascii() and wanted.isdecimal() and int(wanted) > 0):
+        raise ClassError(f"--counts {wanted}: latest, best or an attempt's number is wanted")
+    if not student.handin:
+        raise ClassError(f"{shown(student)}: nothing was handed in, so no attempt can count")
+    which = int(wanted) if wanted.isdecimal() else wanted
+    with_points = [one.number for one in Grades(folder).ended(student.handin) if one.points]
+    if isinstance(which, int) and which not in with_points:
+        there = f"attempts with one: {', '.join(map(str, with_points))}" if with_points else "no attempt has one"
+        raise ClassError(f"{shown(student)}: attempt {which} has no report; {there}")
+    return _decided(folder, student, reason, by, kind="counts", counts=which, handin=student.handin)
+
+
+def ask_again(folder: RunFolder, students: Sequence[Student], reason: str, by: str = "") -> list[Decision]:
+    """Ask for one more attempt at each hand-in of these students, once for a shared hand-in. Raises ClassError, OSError."""
+    handins = {one.handin: one for one in reversed(students) if one.handin}
+    if not handins:
+        raise ClassError("nothing was handed in by them, so there is nothing to grade again")
+    asked = [one for one in students if handins.get(one.handin) is one]
+    return [_decided(folder, one, reason, by, kind="regrade", handin=one.handin) for one in asked]
+
+
+def _decided(folder: RunFolder, student: Student, reason: str, by: str, **fields: object) -> Decision:
+    if not reason.strip():
+        raise ClassError("--reason: a reason is wanted; the student may ask for it")
+    if not by:
+        try:
+            by = getpass.getuser()
+        except (KeyError, OSError):  # a container's user without a name
+            by = "unknown"
+    common = {"at": datetime.now(UTC), "by": by, "who": student.key, "reason": " ".join(reason.split())}
+    decision = Decision.model_validate({**common, **fields})
+    folder.decide(decision)
+    return decision
+
+
+def told(decision: Decision) -> str:
+    """A decision in a sentence."""
+    match decision.kind:
+        case "points" if decision.points is None:
+            words = "the override is taken back"
+        case "points":
+            words = f"{number(decision.points or 0)} points instead of the graded ones"
+        case "counts":
+            which = decision.counts
+            words = f"attempt {which} counts" if isinstance(which, int) else f"the {which} whole attempt counts"
+        case _:
+            words = "one attempt more"
+    return f"{decision.at:%Y-%m-%d %H:%M} {decision.by}: {words}: {decision.reason}"

@@ -8,20 +8,19 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import grader.submission
 from grader.classroom import lookup
-from grader.classroom.folder import ClassError, RunFolder, full_disk_told, write_whole
+from grader.classroom.folder import ClassError, RunFolder, file_names, full_disk_told, write_whole
 from grader.classroom.grades import Basis, Grade, number
-from grader.classroom.model import Student
 from grader.classroom.roster import folded, shown
 from grader.report.json_file import REPORT, read_report
-from grader.report.model import UNDECIDED, CaseResult, Points, Report, presentable
+from grader.report.model import UNDECIDED, CaseResult, Points, presentable
 from grader.submission import SubmissionError
 
 MAX_CASES, MAX_WORDS = 3, 600  # of a test in results.json: cases with different messages, and characters of each
@@ -57,15 +56,7 @@ class SubmissionInfo:
 '''
 
 
-@dataclass(frozen=True)
-class Names:
-    """The files that the class grades, and those of the course's other assignments."""
-
-    wanted: tuple[str, ...]
-    known: tuple[str, ...]
-
-
-def export(folder: RunFolder, grades: Sequence[Grade], basis: Basis, names: Names, into: Path) -> Path:
+def export(folder: RunFolder, grades: Sequence[Grade], basis: Basis, into: Path) -> Path:
     """Write `into`/results/ and `into`/autograder.zip; return the zip's path.
 
     Raises:
@@ -84,44 +75,33 @@ def export(folder: RunFolder, grades: Sequence[Grade], basis: Basis, names: Name
             (into / "results" / f"{student.key}.json").unlink(missing_ok=True)
     for key, text in texts.items():
         write_whole(into / "results" / f"{key}.json", text)
-    write_whole(into / "autograder.zip", _autograder(folder, grades, texts, names))
+    write_whole(
+        into / "autograder.zip", _autograder(folder, [one for one in grades if one.student.key in texts], texts)
+    )
     return into / "autograder.zip"
 
 
 def results(grade: Grade, basis: Basis = "all") -> dict[str, Any]:
     """The content of a student's results.json. Raises ClassError."""
     assert grade.earned is not None
-    found: dict[str, Any] = {
+    lines = [f"{number(grade.earned)} points by a decision of the staff"] * (grade.override is not None)
+    tests: list[dict[str, Any]] = []
+    if grade.counting is not None and grade.points is not None:
+        points = f"{number(grade.points.earned)} of {number(grade.points.possible)} points"
+        lines.append(f"{points} (attempt {grade.counting.number})")
+        for one, part in read_report(grade.counting.folder / REPORT).parts:
+            title = one.title_of(part)
+            tests += [_test(f"{title}: {group.title}", group.points, _wrong(group.cases)) for group in part.groups]
+            speed = part.speed.cases if basis == "all" else ()
+            tests += [_test(f"{title}: speed, {case.name}", case.points, case.message) for case in speed]
+    return {
         "score": round(grade.earned, 4),
-        "output": _summary(grade),
+        "output": presentable("\n".join(lines)),
         "output_format": "text",
         "test_output_format": "text",
         "test_name_format": "text",
+        **({"tests": tests} if tests else {}),
     }
-    if grade.counting is not None and grade.points is not None:
-        report = read_report(grade.counting.folder / REPORT)
-        found["tests"] = list(_tests(report, basis))
-    return found
-
-
-def _summary(grade: Grade) -> str:
-    lines = []
-    if grade.override is not None:
-        lines.append(f"{number(grade.earned or 0)} points by a decision of the staff")
-    if grade.points is not None and grade.counting is not None:
-        lines.append(
-            f"{number(grade.points.earned)} of {number(grade.points.possible)} points (attempt {grade.counting.number})"
-        )
-    return presentable("\n".join(lines))
-
-
-def _tests(report: Report, basis: Basis) -> Iterable[dict[str, Any]]:
-    for one, part in report.parts:
-        title = one.title_of(part)
-        for group in part.groups:
-            yield _test(f"{title}: {group.title}", group.points, _wrong(group.cases))
-        for speed in part.speed.cases if basis == "all" else ():
-            yield _test(f"{title}: speed, {speed.name}", speed.points, speed.message)
 
 
 def _test(name: str, points: Points, output: str) -> dict[str, Any]:
@@ -135,32 +115,50 @@ def _test(name: str, points: Points, output: str) -> dict[str, Any]:
 
 
 def _wrong(cases: Iterable[CaseResult]) -> str:
-    """The first wrong cases, one for each message."""
+    """The first wrong cases, one for each message, each with the sentence that explains it: what the mistake is consistent
+    with, or what to do about an error.
+    """
     wrong = [one for one in cases if one.outcome != "passed" and one.outcome not in UNDECIDED]
-    found = {one.message: one for one in reversed(wrong)}
-    first = [one for one in wrong if found[one.message] is one]
-    more = f"\nand {len(wrong) - MAX_CASES} more cases" if len(wrong) > MAX_CASES and not wrong[0].of_file else ""
-    return "\n".join(map(_told, first[:MAX_CASES])) + more
+    first: dict[str, CaseResult] = {}
+    for one in wrong:
+        first.setdefault(one.message, one)
+    lines = []
+    for one in [*first.values()][:MAX_CASES]:
+        cause = "".join(f"\n  {words[:MAX_WORDS]}" for words in one.diagnosis[:1])
+        lines.append(f"{one.fault_of_file or one.title}: {one.message[:MAX_WORDS]}{cause}")
+    if len(wrong) > MAX_CASES and not wrong[0].of_file:
+        lines.append(f"and {len(wrong) - MAX_CASES} more cases")
+    return "\n".join(lines)
 
 
-def _told(case: CaseResult) -> str:
-    """A case, and the sentence that explains it: what the mistake is consistent with, or what to do about an error."""
-    cause = next(iter(case.diagnosis), "")
-    words = f"{case.fault_of_file or case.title}: {case.message[:MAX_WORDS]}"
-    return f"{words}\n  {cause[:MAX_WORDS]}" if cause else words
-
-
-# The autograder -------------------------------------------------------------------------------------------------------
-
-
-def _autograder(folder: RunFolder, grades: Sequence[Grade], texts: dict[str, str], names: Names) -> bytes:
-    handins: dict[str, list[dict[str, Any]]] = {}
-    for digest, shared in _by_files(folder, grades, texts, names).items():
-        handins[digest] = list(_choices(shared, texts))
+def _autograder(folder: RunFolder, grades: Sequence[Grade], texts: dict[str, str]) -> bytes:
+    """The zip that Gradescope runs, with the results of these grades."""
+    wanted, known = file_names(folder.run())
+    digests: dict[str, str] = {}  # that the autograder computes of submitted files, by hand-in
+    alike: dict[tuple[str, str], list[Grade]] = defaultdict(list)  # by digest and results
+    for grade in grades:
+        handin = grade.student.handin
+        try:
+            digests[handin] = digests.get(handin) or lookup.content_hash(folder.handins / handin, wanted, known)
+        except SubmissionError as error:
+            raise ClassError(f"{shown(grade.student)}: {error}") from None
+        alike[digests[handin], texts[grade.student.key]].append(grade)
+    handins: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for (digest, _), same in alike.items():
+        people = {
+            f"{kind}:{folded(value)}"
+            for one in same
+            for named, value in (*one.student.ids.items(), ("name", one.student.name))
+            if value and (kind := "submission" if named == "gradescope" else named) in lookup.KINDS
+        }
+        # Results of an override are for its student alone; else anyone with these files may have them, if no others are known.
+        is_anyones = sum(one == digest for one, _ in alike) == 1 and all(one.override is None for one in same)
+        found = {"results": f"{same[0].student.key}.json", "people": sorted(people), "anyone": is_anyones}
+        handins[digest].append(found)
     index = {
         "exported": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "wanted": names.wanted,
-        "known": names.known,
+        "wanted": wanted,
+        "known": known,
         "handins": handins,
     }
     files = {
@@ -181,45 +179,3 @@ def _autograder(folder: RunFolder, grades: Sequence[Grade], texts: dict[str, str
             entry.external_attr = (0o100755 if name in ("setup.sh", "run_autograder") else 0o100644) << 16
             archive.writestr(entry, text, zipfile.ZIP_DEFLATED)
     return packed.getvalue()
-
-
-def _by_files(
-    folder: RunFolder, grades: Sequence[Grade], texts: dict[str, str], names: Names
-) -> dict[str, list[Grade]]:
-    """The exported grades by the hash that the autograder computes of submitted files."""
-    digests: dict[str, str] = {}
-    found: dict[str, list[Grade]] = {}
-    for grade in grades:
-        handin = grade.student.handin
-        if grade.student.key not in texts:
-            continue
-        if handin not in digests:
-            try:
-                digests[handin] = lookup.content_hash(folder.handins / handin, names.wanted, names.known)
-            except SubmissionError as error:
-                raise ClassError(f"{shown(grade.student)}: {error}") from None
-        found.setdefault(digests[handin], []).append(grade)
-    return found
-
-
-def _choices(shared: Sequence[Grade], texts: dict[str, str]) -> Iterable[dict[str, Any]]:
-    """The different results of students with the same files, each with the people to whom it belongs. Results of an
-    override are for its student alone.
-    """
-    by_text: dict[str, list[Grade]] = {}
-    for grade in shared:
-        by_text.setdefault(texts[grade.student.key], []).append(grade)
-    for alike in by_text.values():
-        people = {person for one in alike for person in _people(one.student)}
-        yield {
-            "results": f"{alike[0].student.key}.json",
-            "people": sorted(people),
-            "anyone": len(by_text) == 1 and all(one.override is None for one in alike),
-        }
-
-
-def _people(student: Student) -> Iterable[str]:
-    """The names under which Gradescope may list a student as the owner of a submission."""
-    for kind, value in (*student.ids.items(), ("name", student.name)):
-        if value and (named := {"gradescope": "submission"}.get(folded(kind), folded(kind))) in lookup.KINDS:
-            yield f"{named}:{folded(value)}"

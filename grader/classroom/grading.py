@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from grader.assignment import load_course, stub_names
-from grader.classroom.folder import ClassError, RunFolder, write_whole
+from grader.assignment import stub_names
+from grader.classroom.folder import Attempt, ClassError, ClassRun, RunFolder, course_of, file_names, write_whole
 from grader.classroom.lock import Lock
-from grader.classroom.model import Attempt, ClassRun
-from grader.classroom.task import UNUSABLE, Task
+from grader.classroom.station import Station
+from grader.classroom.tasks import DRAFTS, UNUSABLE, Task
 from grader.console import EXIT_INFRA
 from grader.report.json_file import REPORT, ReportError, read_report
 from grader.report.model import Report
@@ -30,12 +30,11 @@ from grader.submission import SubmissionError, stage, survey
 # stopped, or a file system does not answer.
 LIMIT_S = RUN_LIMIT_S + 600
 STOP_LIMIT_S = 45  # after SIGTERM `grader run` gives its judge 15 s for a last report, and ends the judge within 20 s
+CLEANUP_LIMIT_S = 120
 OUTPUT = "output.txt"
-DRAFTS = ".attempt.*"
 MAX_FAULT = 500
 LAST_BYTES = 8000
 FAULT = "infra_error: "
-CLEANUP_LIMIT_S = 120
 # Runs a program on some cores that is killed as soon as the starting process ends (PR_SET_PDEATHSIG, prctl(2)).
 LEASH = f"""\
 import ctypes, os, signal, sys
@@ -52,8 +51,12 @@ if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[3], sys.argv[3:])
 Command = Callable[[Path, Path, str | None], Sequence[str]]
 
 
-def grader_run(run: ClassRun, course: Path) -> Command:
-    """A `Command` for `grader run` with the class's options, all explicit, so that no environment variable changes them."""
+def grader_run(run: ClassRun) -> Command:
+    """A `Command` for `grader run` with the class's options, all explicit, so that no environment variable changes them.
+
+    Raises ClassError.
+    """
+    course = course_of(run)
 
     def command(handin: Path, output: Path, gpu: str | None) -> list[str]:
         words = [sys.executable, "-P", "-m", "grader", "run", str(handin), "--output", str(output)]
@@ -68,58 +71,52 @@ def grader_run(run: ClassRun, course: Path) -> Command:
     return command
 
 
-def why_unusable(course: Path, assignments: Sequence[str], handin: Path) -> str:
+def why_unusable(run: ClassRun, handin: Path) -> str:
     """Why `grader run` refuses a hand-in before it starts a judge; "" if it does not."""
-    wanted = tuple(one.spec.file for one in load_course(course, assignments))
+    wanted, known = file_names(run)
     with tempfile.TemporaryDirectory(prefix="grader-handin-") as folder:
         try:
-            stage(handin, Path(folder, "submission"), wanted, survey(handin, wanted, stub_names(course)))
+            stage(handin, Path(folder, "submission"), wanted, survey(handin, wanted, known))
         except SubmissionError as error:
             return str(error).removeprefix(f"{handin}: ").removeprefix(f"{handin}/")
     return ""
 
 
-def grade_the_courses(
-    command: Command,
-    files: Path,
-    gpu: str | None = None,
-    holds: Sequence[int] = (),
-    cores: Sequence[int] = (),
-    limit_s: float = LIMIT_S,
-) -> tuple[int, str]:
+def grade_the_courses(command: Command, files: Path, station: Station, limit_s: float = LIMIT_S) -> tuple[int, str]:
     """Grade files of the course as a hand-in would be. Returns the exit code and what was said; nothing is kept.
 
     Args:
         files: the folder with the stubs, of which no code runs, or with the reference.
-        gpu, holds, cores, limit_s: see `RunningAttempt`.
+        limit_s: seconds of the grading.
     """
     with tempfile.TemporaryDirectory(prefix="grader-course-") as folder:
         output = Path(folder, OUTPUT)
-        process = _start(command(files.absolute(), Path(folder, "report"), gpu), output, holds, cores)
+        gpu = station.gpu.uuid if station.gpu else None
+        process = _start(command(files.absolute(), Path(folder, "report"), gpu), output, station)
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             code = -signal.SIGKILL
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _signal(process, signal.SIGKILL)
             process.wait()
         said = output.read_text(encoding="utf-8", errors="replace").strip()
         return code, last_words(output) if code == EXIT_INFRA else said[-LAST_BYTES:]
 
 
-def why_not_here(run: ClassRun, course: Path) -> str:
+def why_not_here(run: ClassRun) -> str:
     """Why this machine cannot grade the class as `run` says, apart from its GPU; "" if it can.
 
     Raises:
         ClassError: no judge takes the course.
     """
+    course = course_of(run)
     stubs = course / "starter" if stub_names(course) else course / "reference"
-    code, words = grade_the_courses(grader_run(run, course), stubs)
+    code, words = grade_the_courses(grader_run(run), stubs, Station(None))
     fault = words if code == EXIT_INFRA else ""
     if fault:  # before a judge had looked at the course
         plain = run.model_copy(update={"sandbox": "host", "require_isolation": False})
-        code, words = grade_the_courses(grader_run(plain, course), stubs)
+        code, words = grade_the_courses(grader_run(plain), stubs, Station(None))
     if code == UNUSABLE:
         raise ClassError(words)
     return fault
@@ -130,12 +127,10 @@ class RunningAttempt:
 
     Args:
         folder, task: the class and the task.
-        own: the task's lock, which `publish` and `discard` release.
-        gpu: its UUID; None for the CPU.
-        place: for `Attempt`.
-        holds: descriptors of further locks, which the process holds until its end.
+        own: the task's lock, which `publish` and `discard` release, and which the process holds until its end, as that
+            of the station.
+        station: where it runs.
         limit_s: seconds of the whole grading.
-        cores: the numbers of the cores that the process may use; empty: all of this process.
     """
 
     def __init__(
@@ -144,27 +139,23 @@ class RunningAttempt:
         task: Task,
         own: Lock,
         command: Command,
-        gpu: str | None,
-        place: str,
-        holds: Sequence[int] = (),
+        station: Station,
         limit_s: float = LIMIT_S,
-        *,
-        cores: Sequence[int] = (),
     ) -> None:
         self.task = task
-        self.place = place
-        self.started = datetime.now(UTC)
+        self._station = station
+        self._started = datetime.now(UTC)
         self._begun = time.monotonic()
         self._own = own
         self._limit_s = limit_s
         self._number = 1 + max((one.number for one in task.attempts), default=0)
         self._attempts = folder.tasks(task.handin).absolute()
         self._late = False
-        self._handin = (folder.handins / task.handin).absolute()
+        handin = (folder.handins / task.handin).absolute()
         self.draft = Path(tempfile.mkdtemp(prefix=f".attempt.{self._number}-", dir=self._attempts))
         try:
-            words = command(self._handin, self.draft, gpu)
-            self._process = _start(words, self.draft / OUTPUT, (*own.descriptors, *holds), cores)
+            words = command(handin, self.draft, station.gpu.uuid if station.gpu else None)
+            self._process = _start(words, self.draft / OUTPUT, station, own)
         except BaseException:
             remove(self.draft)
             raise
@@ -178,37 +169,48 @@ class RunningAttempt:
         code = self._process.poll()
         if code is None and self.seconds > self._limit_s:
             self._late = True
-            self.kill()
+            _signal(self._process, signal.SIGKILL)
             code = self._process.wait()
         return code
 
     def ask_to_end(self) -> None:
-        self._signal(signal.SIGTERM)
+        _signal(self._process, signal.SIGTERM)
 
-    def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def result(self, why_unusable: Callable[[Path], str]) -> tuple[Attempt, Report | None]:
+    def result(self, why_unusable: Callable[[], str]) -> tuple[Attempt, Report | None]:
         """Wait for the end of the process. Returns the attempt, and the report unless the attempt has a fault.
 
         Args:
-            why_unusable: why a hand-in cannot be graded; "" if it can.
+            why_unusable: why the hand-in cannot be graded; "" if it can.
 
         Raises:
             UsageError: `grader run` refused its options, which are the same for every hand-in.
         """
         code = self._process.wait()
-        report, fault = self._ending(code)
-        if code == UNUSABLE and not self._late:
-            last, fault = fault, why_unusable(self._handin)
-            if not fault:
-                raise UsageError(f"`grader run` refuses to grade as run.json says: {last}")
+        last = last_words(self.draft / OUTPUT)
+        report = None
+        if self._late:
+            fault = f"the grading took more than {self._limit_s:g} s and was ended"
+        elif code < 0:
+            fault = f"`grader run` was ended by signal {-code} ({signal.strsignal(-code)})"
+        else:
+            try:
+                report = read_report(self.draft / REPORT)
+                is_whole = code == 0 and not report.incomplete
+                words = "; ".join(report.infra_errors) or f"`grader run` ended with {code}: {last}"
+                fault = "" if is_whole else words
+            except ReportError as error:
+                told = last if code in (UNUSABLE, EXIT_INFRA) else ""
+                fault = told or f"`grader run` ended with {code}: {last or error}"
+            if code == UNUSABLE:
+                fault, refused = why_unusable(), fault
+                if not fault:
+                    raise UsageError(f"`grader run` refuses to grade as run.json says: {refused}")
         attempt = Attempt(
             number=self._number,
-            started=self.started,
+            started=self._started,
             ended=datetime.now(UTC),
             exit_code=code,
-            place=self.place,
+            place=self._station.place,
             fault=fault[:MAX_FAULT],
         )
         return attempt, None if fault else report
@@ -236,43 +238,31 @@ class RunningAttempt:
     def discard(self) -> None:
         """Kill the process if it still runs, remove the draft, and release the task."""
         if self._process.poll() is None:
-            self.kill()
+            _signal(self._process, signal.SIGKILL)
             self._process.wait()
         remove(self.draft)
         self._own.release()
 
-    def _ending(self, code: int) -> tuple[Report | None, str]:
-        """The report, if there is one, and the attempt's fault; "" if there is none."""
-        if self._late:
-            return None, f"the grading took more than {self._limit_s:g} s and was ended"
-        if code < 0:
-            return None, f"`grader run` was ended by signal {-code} ({signal.strsignal(-code)})"
-        last = last_words(self.draft / OUTPUT)
-        try:
-            report = read_report(self.draft / REPORT)
-        except ReportError as error:
-            told = last if code in (UNUSABLE, EXIT_INFRA) else ""
-            return None, told or f"`grader run` ended with {code}: {last or error}"
-        if code == 0 and not report.incomplete:
-            return report, ""
-        return report, "; ".join(report.infra_errors) or f"`grader run` ended with {code}: {last}"
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal to a grading and all that it has started in its group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
-def _start(words: Sequence[str], output: Path, holds: Sequence[int], cores: Sequence[int]) -> subprocess.Popen[bytes]:
+def _start(words: Sequence[str], output: Path, station: Station, own: Lock | None = None) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if name != "GRADER_GPU"}
+    held = [descriptor for one in (own, station.held) if one for descriptor in one.descriptors]
+    cores = ",".join(map(str, station.cores))
     with output.open("wb") as file:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), ",".join(map(str, cores)), *words],
+            [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), cores, *words],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,
             process_group=0,
-            pass_fds=holds,
+            pass_fds=held,
         )
 
 

@@ -7,11 +7,12 @@ inside that archive is not.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from grader.classroom.archive import Entry, Source, Unreadable, open_inner
+from grader.classroom.archive import Entry, Unreadable, open_inner
+from grader.classroom.platforms import HandIn
 from grader.report.style import first_of
 from grader.runfolder import remove
 from grader.submission import (
@@ -39,59 +40,19 @@ UNOPENED = (
 )
 
 
-@dataclass(frozen=True)
-class Person:
-    """The owner of a hand-in, as a platform names them.
-
-    Attributes:
-        ids: by kind, as `Student.ids`.
-    """
-
-    name: str = ""
-    ids: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class HandIn:
-    """The files that a person, or a group, handed in at one time.
-
-    Attributes:
-        where: the hand-in's name on the platform.
-        entries: the files, with paths below the hand-in's root.
-        order: of two hand-ins of one person, the later has the larger number.
-        ids: of the hand-in itself, by platform.
-    """
-
-    where: str
-    people: tuple[Person, ...]
-    entries: tuple[Entry, ...]
-    notes: tuple[str, ...] = ()
-    late: bool = False
-    order: float = 0.0
-    ids: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The copy of a hand-in.
-
-    Attributes:
-        handin: the copy's name; empty if none of the files can be graded, or nobody knows whether one can.
-        notes: sentences about files that were not copied, and about names.
-    """
-
-    handin: str
-    notes: tuple[str, ...]
-
-
-def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[str]) -> Kept:
+def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[str]) -> tuple[str, tuple[str, ...]]:
     """Copy a hand-in into the folder `handins`, where the copy appears whole or not at all. Syncs nothing to the disk.
-
-    Raises OSError.
 
     Args:
         wanted: the file names of the assignments.
         known: the file names of the course's other assignments.
+
+    Returns:
+        The copy's name, empty if none of the files can be graded, or nobody knows whether one can; and sentences about
+        files that were not copied, and about names.
+
+    Raises:
+        OSError: the copy cannot be written.
     """
     notes = list(found.notes)
     with tempfile.TemporaryDirectory(prefix=".", dir=handins) as draft:
@@ -109,14 +70,18 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
             staged = stage(unpacked, copy, tuple(wanted), where, misnamed=True)
         except SubmissionError:
             left = [entry.name for entry in found.entries]
-            return Kept("", tuple(notes) or (left_out(left) if left else "nothing is in it",))
+            return "", tuple(notes) or (left_out(left) if left else "nothing is in it",)
+        files = staged.info.files
         notes += staged.info.notes
-        notes += _other_versions(copy, staged.info.files, wanted)
-        if not staged.info.files:
-            return Kept("", tuple(notes))
-        seen = {PurePosixPath(name).name for name in (*staged.info.files, *staged.refused, *refused)}
+        for name in sorted({*wanted} & {*files}):  # a folder, as of a zip, may have another version
+            same = [path for path in files if "/" in path and PurePosixPath(path).name == name]
+            others = [path for path in same if (copy / path).read_bytes() != (copy / name).read_bytes()]
+            notes += [f"{name} is what counts, and not {first_of(others)}"] * bool(others)
+        if not files:
+            return "", tuple(notes)
+        seen = {PurePosixPath(name).name for name in (*files, *staged.refused, *refused)}
         if seen.isdisjoint(wanted) and (packed := sorted(filter(is_archive, refused))):
-            return Kept("", (*notes, f"{first_of(packed)}: {UNOPENED}"))
+            return "", (*notes, f"{first_of(packed)}: {UNOPENED}")
         if where is not AS_IT_IS and seen.isdisjoint(wanted):
             notes.append(f"there is no {' and no '.join(wanted)}, which counts as not implemented")
         kept = handins / staged.info.sha256[:16]
@@ -124,17 +89,7 @@ def keep(found: HandIn, handins: Path, wanted: Sequence[str], known: Collection[
             remove(kept)
         if not kept.is_dir():
             copy.rename(kept)
-    return Kept(kept.name, tuple(notes))
-
-
-def _other_versions(copy: Path, files: Collection[str], wanted: Collection[str]) -> list[str]:
-    """A sentence for each wanted file of which a folder, as of a zip, has another version."""
-    notes = []
-    for name in sorted({*wanted} & {*files}):
-        same = [path for path in files if "/" in path and PurePosixPath(path).name == name]
-        others = [path for path in same if (copy / path).read_bytes() != (copy / name).read_bytes()]
-        notes += [f"{name} is what counts, and not {first_of(others)}"] * bool(others)
-    return notes
+    return kept.name, tuple(notes)
 
 
 def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
@@ -142,44 +97,32 @@ def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
     path, in a folder with the archive's name.
     """
     loose: list[Entry] = []
-    archives: list[tuple[Entry, tuple[Entry, ...]]] = []
+    archives: list[tuple[Entry, list[Entry]]] = []
     for entry in entries:
+        name = PurePosixPath(entry.path[-1])
         if entry.fault or not is_archive(entry.name):
             loose.append(entry)
-            continue
-        try:
-            entered = _inner(entry)
-        except Unreadable as why:
-            loose.append(replace(entry, fault=str(why)))
-            continue
-        notes += entered.notes
-        archives.append(
-            (entry, tuple(replace(one, fault=one.fault or NESTED * is_archive(one.name)) for one in entered.entries))
-        )
-    paths = [
-        {one.path for one in loose},
-        *({(*archive.path[:-1], *one.path) for one in inner} for archive, inner in archives),
-    ]
+        elif name.suffix.casefold() != ".zip":
+            loose.append(replace(entry, fault="an archive of a kind that is not entered; .zip is"))
+        elif entry.size > MAX_ARCHIVE_BYTES:
+            loose.append(replace(entry, fault=f"an archive larger than {MAX_ARCHIVE_BYTES >> 20} MiB"))
+        else:
+            try:
+                source = open_inner(entry.read(MAX_ARCHIVE_BYTES), name.stem)
+            except Unreadable as why:
+                loose.append(replace(entry, fault=str(why)))
+                continue
+            notes += source.notes
+            nested = [replace(one, fault=one.fault or NESTED * is_archive(one.name)) for one in source.entries]
+            archives.append((entry, nested))
+    inside = [{(*archive.path[:-1], *one.path) for one in inner} for archive, inner in archives]
+    paths = [{one.path for one in loose}, *inside]
     apart = len(set().union(*paths)) == sum(map(len, paths))
     for archive, inner in archives:
-        around = archive.path[:-1] if apart else _folder_of(archive)
+        stem = PurePosixPath(archive.path[-1]).stem
+        around = archive.path[:-1] if apart else (*archive.path[:-1], stem if NAME.fullmatch(stem) else "archive")
         loose += [replace(one, path=(*around, *one.path)) for one in inner]
     return loose
-
-
-def _inner(entry: Entry) -> Source:
-    """The files of an archive. Raises Unreadable."""
-    name = PurePosixPath(entry.path[-1])
-    if name.suffix.casefold() != ".zip":
-        raise Unreadable("an archive of a kind that is not entered; .zip is")
-    if entry.size > MAX_ARCHIVE_BYTES:
-        raise Unreadable(f"an archive larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
-    return open_inner(entry.read(MAX_ARCHIVE_BYTES), name.stem)
-
-
-def _folder_of(archive: Entry) -> tuple[str, ...]:
-    stem = PurePosixPath(archive.path[-1]).stem
-    return (*archive.path[:-1], stem if NAME.fullmatch(stem) else "archive")
 
 
 def _unpack(entries: Iterable[Entry], folder: Path, notes: list[str]) -> dict[str, str]:
@@ -197,28 +140,22 @@ def _unpack(entries: Iterable[Entry], folder: Path, notes: list[str]) -> dict[st
     refused: dict[str, str] = {}
     files, room = 0, MAX_HANDIN_BYTES
     for entry in latest.values():
+        is_fit = all(part.isprintable() and len(part.encode()) <= 255 for part in entry.path)
+        why = entry.fault or ("" if is_fit else HAS_ODD_NAME) or unfit(entry.path[-1], entry.size)
+        if not why and (files >= MAX_HANDIN_FILES or entry.size > room):
+            why = f"more than {MAX_HANDIN_FILES} files, or {MAX_HANDIN_BYTES >> 20} MiB, in one hand-in"
         try:
-            if why := entry.fault or _unwritable(entry.path) or unfit(entry.path[-1], entry.size):
+            if why:
                 raise Unreadable(why)
-            if files >= MAX_HANDIN_FILES or entry.size > room:
-                raise Unreadable(f"more than {MAX_HANDIN_FILES} files, or {MAX_HANDIN_BYTES >> 20} MiB, in one hand-in")
             content = entry.read(MAX_FILE_BYTES + 1)  # of which `stage` takes none if it is larger than declared
-            write_file(folder.joinpath(*entry.path), content)
-        except Unreadable as why:
-            refused[entry.name] = str(why)
+            path = folder.joinpath(*entry.path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                file.write(content)
+        except (FileExistsError, NotADirectoryError):
+            refused[entry.name] = "another file or folder has its name"
+        except Unreadable as error:
+            refused[entry.name] = str(error)
         else:
             files, room = files + 1, room - len(content)
     return refused
-
-
-def _unwritable(path: Sequence[str]) -> str:
-    return "" if all(part.isprintable() and len(part.encode()) <= 255 for part in path) else HAS_ODD_NAME
-
-
-def write_file(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.write(content)
-    except (FileExistsError, NotADirectoryError):
-        raise Unreadable("another file or folder has its name") from None

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from statistics import geometric_mean, median
 
 from grader.classroom.grades import Grades
 from grader.classroom.sheet import written
 from grader.report.json_file import REPORT, read_report
-from grader.report.model import Interval, PartResult, Report, SpeedCaseResult
+from grader.report.model import Interval, PartResult, SpeedCaseResult
 from grader.report.style import shown
 
 SUBMISSION, EAGER, COMPILE = "submission", "eager", "compile"
 NAMES = {EAGER: "PyTorch", COMPILE: "torch.compile", "reference": "the staff's kernel"}
 LIMIT = "the machine's limit"
+HEAD = ("rank", "name", "speed-up", "95 % interval")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ class RankedEntry:
     speedup: float
     interval: Interval | None = None
     rank: int | None = None
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The row as text: rank, name, speed-up, interval."""
+        interval = f"{self.interval.low:.3f} to {self.interval.high:.3f}" if self.interval else ""
+        return str(self.rank or ""), shown(self.name), f"{self.speedup:.3f}", interval
 
 
 @dataclass(frozen=True)
@@ -47,48 +55,42 @@ class Board:
     baseline: str
     entries: tuple[RankedEntry, ...]
 
-
-@dataclass
-class _Gathered:
-    title: str
-    students: dict[tuple[str, str], Interval] = field(
-        default_factory=dict
-    )  # by alias and hand-in: partners are one row
-    others: dict[str, list[float]] = field(default_factory=dict)
-
-
-Place = tuple[str, str, str, tuple[str, ...], str]  # GPU, assignment, part, sizes of the speed cases, baseline
+    @property
+    def heading(self) -> str:
+        return f"{self.title}, on {self.gpu}; {NAMES[self.baseline]} is 1 ({'; '.join(self.sizes)})"
 
 
 def leaderboard(grades: Grades) -> list[Board]:
     """A board for each part with measured speed on each GPU model. Raises ClassError, ReportError."""
-    found: dict[Place, _Gathered] = {}
+    # By GPU, assignment, part, sizes and baseline: the title; students by alias and hand-in, since partners are one row;
+    # the speeds of other contenders.
+    titles: dict[tuple[str, str, str, tuple[str, ...], str], str] = {}
+    students: dict[object, dict[tuple[str, str], Interval]] = defaultdict(dict)
+    others: dict[object, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for grade in grades:
         if grade.counting is None or grade.points is None:
             continue
         report = read_report(grade.counting.folder / REPORT)
-        for place, title, part, cases in _measured(report):
-            gathered = found.setdefault(place, _Gathered(title))
-            for name, ratio in _others(cases, place[-1]).items():
-                gathered.others.setdefault(name, []).append(ratio)
+        for one, part in report.parts:
+            cases = [case for case in part.speed.cases if case.measured is not None]
+            shared = [name for name in (EAGER, COMPILE) if all(name in _speedups(case) for case in cases)]
+            if not cases or len(cases) < len(part.speed.cases) or not shared:
+                continue
+            sizes = tuple(f"{case.name}: {case.size}" for case in cases)
+            place = (report.environment.gpu or "no GPU", one.name, part.name, sizes, shared[0])
+            titles.setdefault(place, one.title_of(part))
+            for name, ratio in _others(cases, shared[0]).items():
+                others[place][name].append(ratio)
             if grade.student.alias and is_eligible(part, cases):
-                paired = [_speedups(case)[place[-1]] for case in cases]
-                gathered.students[grade.student.alias, grade.student.handin] = geometric(paired)
-    return [
-        Board(place[0], one.title, place[3], place[4], tuple(_in_order(one))) for place, one in sorted(found.items())
-    ]
-
-
-def _measured(report: Report) -> Iterable[tuple[Place, str, PartResult, list[SpeedCaseResult]]]:
-    """The parts in which every speed case was measured, against the same baseline."""
-    for one, part in report.parts:
-        cases = [case for case in part.speed.cases if case.measured is not None]
-        shared = [name for name in (EAGER, COMPILE) if all(name in _speedups(case) for case in cases)]
-        if not cases or len(cases) < len(part.speed.cases) or not shared:
-            continue
-        sizes = tuple(f"{case.name}: {case.size}" for case in cases)
-        place = (report.environment.gpu or "no GPU", one.name, part.name, sizes, shared[0])
-        yield place, one.title_of(part), part, cases
+                paired = geometric([_speedups(case)[shared[0]] for case in cases])
+                students[place][grade.student.alias, grade.student.handin] = paired
+    boards = []
+    for place, title in sorted(titles.items()):
+        rows = [RankedEntry(name, median(ratios)) for name, ratios in others[place].items()]
+        rows += ranked((name, speedup) for (name, _), speedup in students[place].items())
+        rows.sort(key=lambda one: (-one.speedup, one.rank or 0, one.name))
+        boards.append(Board(place[0], title, place[3], place[4], tuple(rows)))
+    return boards
 
 
 def is_eligible(part: PartResult, cases: Sequence[SpeedCaseResult]) -> bool:
@@ -112,32 +114,20 @@ def _others(cases: Sequence[SpeedCaseResult], baseline: str) -> dict[str, float]
     roofs = {case.measured.roofline for case in cases if case.measured}
     for name in set.intersection(*(set(_speedups(case)) for case in cases)) - roofs:
         ratios = [_speedups(case)[baseline].median / _speedups(case)[name].median for case in cases]
-        found[NAMES.get(name, name)] = statistics.geometric_mean(ratios)
-    shares = [
-        (_speedups(case)[baseline].median, one.roofline_share)
+        found[NAMES.get(name, name)] = geometric_mean(ratios)
+    limits = [
+        _speedups(case)[baseline].median / one.roofline_share
         for case in cases
         for one in (case.measured.contenders if case.measured else ())
         if one.name == SUBMISSION and one.roofline_share > 0
     ]
-    if len(shares) == len(cases):
-        found[LIMIT] = statistics.geometric_mean([ratio / share for ratio, share in shares])
-    return found
+    return {**found, LIMIT: geometric_mean(limits)} if len(limits) == len(cases) else found
 
 
 def geometric(paired: Sequence[Interval]) -> Interval:
     """The geometric mean of several speed-ups. Its interval goes from the mean of the low ends to that of the high ends."""
-    return Interval(
-        median=statistics.geometric_mean([one.median for one in paired]),
-        low=statistics.geometric_mean([one.low for one in paired]),
-        high=statistics.geometric_mean([one.high for one in paired]),
-    )
-
-
-def _in_order(gathered: _Gathered) -> list[RankedEntry]:
-    """All rows, the fastest first. Rows of other contenders have their median over all reports."""
-    rows = [RankedEntry(name, statistics.median(ratios)) for name, ratios in gathered.others.items()]
-    rows += ranked((name, speedup) for (name, _), speedup in gathered.students.items())
-    return sorted(rows, key=lambda one: (-one.speedup, one.rank or 0, one.name))
+    ends = {end: geometric_mean([getattr(one, end) for one in paired]) for end in ("median", "low", "high")}
+    return Interval(**ends)
 
 
 def ranked(measured: Iterable[tuple[str, Interval]]) -> list[RankedEntry]:
@@ -153,52 +143,28 @@ def ranked(measured: Iterable[tuple[str, Interval]]) -> list[RankedEntry]:
     return sorted(entries, key=lambda one: (one.rank or 0, -one.speedup, one.name))
 
 
-# How it is written ----------------------------------------------------------------------------------------------------
-
-
-def cells(entry: RankedEntry) -> tuple[str, str, str, str]:
-    """A row as text: rank, name, speed-up, interval."""
-    interval = f"{entry.interval.low:.3f} to {entry.interval.high:.3f}" if entry.interval else ""
-    return str(entry.rank or ""), shown(entry.name), f"{entry.speedup:.3f}", interval
-
-
-HEAD = ("rank", "name", "speed-up", "95 % interval")
-
-
-def heading(board: Board) -> str:
-    return f"{board.title}, on {board.gpu}; {NAMES[board.baseline]} is 1 ({'; '.join(board.sizes)})"
-
-
 def markdown(boards: Sequence[Board]) -> str:
     """The boards as Markdown. Markup in a name is escaped."""
+
+    def escaped(text: str) -> str:
+        return re.sub(r"([\\`*_{}\[\]<>#|~!&])", r"\\\1", " ".join(text.split()))
+
     blocks = []
     for board in boards:
-        rows = [f"| {' | '.join(map(_escaped, cells(entry)))} |" for entry in board.entries]
+        rows = [f"| {' | '.join(map(escaped, entry.cells))} |" for entry in board.entries]
         head = [f"| {' | '.join(HEAD)} |", "|---:|---|---:|---|"]
-        blocks.append("\n".join([f"## {_escaped(heading(board))}", "", *head, *rows]))
+        blocks.append("\n".join([f"## {escaped(board.heading)}", "", *head, *rows]))
     return "\n\n".join(blocks) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_{}\[\]<>#|~!&])", r"\\\1", " ".join(text.split()))
 
 
 def table(boards: Sequence[Board]) -> str:
     """The boards as one CSV file."""
-    head = ("gpu", "part", "sizes", "baseline", "rank", "name", "speedup", "low", "high")
-    rows = [
-        (
-            board.gpu,
-            board.title,
-            "; ".join(board.sizes),
-            board.baseline,
-            entry.rank,
-            entry.name,
-            round(entry.speedup, 4),
-            round(entry.interval.low, 4) if entry.interval else None,
-            round(entry.interval.high, 4) if entry.interval else None,
-        )
-        for board in boards
-        for entry in board.entries
-    ]
-    return written(head, rows)
+    rows: list[list[str | float | int | None]] = []
+    for board in boards:
+        for entry in board.entries:
+            ends = (
+                [round(end, 4) for end in (entry.interval.low, entry.interval.high)] if entry.interval else [None] * 2
+            )
+            place = [board.gpu, board.title, "; ".join(board.sizes), board.baseline]
+            rows.append([*place, entry.rank, entry.name, round(entry.speedup, 4), *ends])
+    return written(("gpu", "part", "sizes", "baseline", "rank", "name", "speedup", "low", "high"), rows)

@@ -6,7 +6,7 @@ have to decide, from another host and by a clock, whether the file's owner is de
 would wake up beside its successor.
 
 `grader run` inherits the locks of its hand-in and its GPU, so both stay locked until the grading ends, however the run
-ends. The content of the file names the holder, for people. The file is never deleted: otherwise two runs could lock two
+ends. The file says where its holder grades, for people. The file is never deleted: otherwise two runs could lock two
 files of the same name. A network file system may show a run an old listing; even then the run cannot publish an attempt
 with a number that exists, because a folder is not renamed onto another (`RunningAttempt.publish`). On a file system without
 locks a run is refused, unless it has --anyway.
@@ -18,15 +18,11 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import tempfile
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
-from pydantic import ValidationError
-
-from grader.assignment import Strict
 from grader.classroom.folder import ClassError
 
 NAME = ".lock"  # in the folder of a hand-in's attempts
@@ -34,47 +30,22 @@ WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 LOCKS_OF_MACHINE = Path("/run/lock")  # world-writable on Linux, emptied by a reboot
 
 
-class Holder(Strict):
-    """The holder of a lock, as the lock's file names it.
-
-    Attributes:
-        place: where the holder grades; empty while it does not.
-    """
-
-    host: str
-    pid: int
-    place: str
-    since: datetime
-
-
+@dataclass
 class Lock:
-    """A held lock.
+    """A held lock. A context manager.
 
     Attributes:
         descriptors: for a child process that is to hold the lock too; empty on a file system without locks.
     """
 
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        return () if self._descriptor is None else (self._descriptor,)
-
-    def name(self, place: str) -> None:
-        """Write this process and `place` into the lock's file, as its `Holder`."""
-        holder = Holder(host=socket.gethostname(), pid=os.getpid(), place=place, since=datetime.now(UTC))
-        if self._descriptor is not None:
-            with contextlib.suppress(OSError):  # another user's file, or a full disk: the content is only for people
-                os.ftruncate(self._descriptor, 0)
-                os.pwrite(self._descriptor, holder.model_dump_json().encode() + b"\n", 0)
+    descriptors: tuple[int, ...] = ()
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = None
+        for one in self.descriptors:
+            os.close(one)
+        self.descriptors = ()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,7 +56,7 @@ def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = Fa
     """Take the lock of a file, which is created if missing; None if another process holds the lock.
 
     Args:
-        place: for `Holder`.
+        place: where the holder grades, as `node3 GPU-1234`; empty if it does not.
         wait: whether to wait until the lock is free.
         unlocked: whether to return a lock without effect on a file system without locks.
 
@@ -96,34 +67,32 @@ def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = Fa
     descriptor = _opened(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
+    except BaseException as error:
         os.close(descriptor)
-        return None
-    except OSError as error:
-        os.close(descriptor)
-        if error.errno not in WITHOUT_LOCKS:
+        if isinstance(error, BlockingIOError):
+            return None
+        if not isinstance(error, OSError) or error.errno not in WITHOUT_LOCKS:
             raise
         if unlocked:
-            return Lock(None)
+            return Lock()
         raise ClassError(
             f"{path.parent}: lies on a file system without locks ({error.strerror}), where nothing keeps two runs apart; "
             "copy the class to another one, or see to it that one run alone is at work and say --anyway"
         ) from None
-    except BaseException:
-        os.close(descriptor)
-        raise
-    held = Lock(descriptor)
-    held.name(place)
-    return held
+    with contextlib.suppress(OSError):  # another user's file, or a full disk: the content is only for people
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, place.encode(), 0)
+    return Lock((descriptor,))
 
 
-def holder(path: Path) -> Holder | None:
-    """The holder of a file's lock; None if the lock is free, or on a file system without locks."""
-    with contextlib.suppress(OSError, ValidationError), path.open("rb") as file:
+def holder(path: Path) -> tuple[str, datetime] | None:
+    """Where the holder of a file's lock grades, and since when; None if nobody holds it and grades, or without locks."""
+    with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return Holder.model_validate_json(file.read())
+            if place := file.read().decode():
+                return place, datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,8 +17,7 @@ import yaml
 
 from grader.classroom.archive import Entry, Source, Unreadable
 from grader.classroom.folder import ClassError
-from grader.classroom.handins import HandIn, Person
-from grader.classroom.roster import TEST_STUDENT, is_test_student
+from grader.classroom.roster import TEST_STUDENT, Person, is_test_student
 from grader.report.style import counted
 
 METADATA = "submission_metadata.yml"
@@ -45,10 +44,36 @@ PLATFORMS = {
     "github": (GITHUB, "repositories cloned into `lab-submissions/lab-ada/`"),
     "folders": (FOLDERS, "a folder, or a zip, for each student"),
 }
-ID_OF = {"moodle": "moodle", "canvas": "canvas", "github": "github", "folders": "folder"}  # kinds of `Student.ids`
+# By platform: what a class is recognised by, and what a file without an owner is.
+SIGNS = {
+    "moodle": ("Moodle's submissions: folders are named as", "is not named as Moodle names files"),
+    "canvas": ("Canvas' submissions: files are named as", "is not named as Canvas names files"),
+    "github": ("cloned repositories: folders are named as", "lies beside the folders"),
+    "folders": ("a folder for each student, named as", "lies beside the folders"),
+}
 NUMBERED = re.compile(
     r"\A(?P<stem>.{1,255}?)(?:-[1-9][0-9]?|-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})+(?P<suffixes>(?:\.\w+)+)"
 )
+
+
+@dataclass(frozen=True)
+class HandIn:
+    """The files that a person, or a group, handed in at one time.
+
+    Attributes:
+        where: the hand-in's name on the platform.
+        entries: the files, with paths below the hand-in's root.
+        order: of two hand-ins of one person, the later has the larger number.
+        ids: of the hand-in itself, by platform.
+    """
+
+    where: str
+    people: tuple[Person, ...]
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...] = ()
+    late: bool = False
+    order: float = 0.0
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,9 +148,9 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
             continue
         said = found.groupdict()
         one = owned[said["owner"] or entry.name]
+        example = example or entry.path[0]
         one.owner = said["owner"] or said["archive"]
         one.name, one.late = said.get("name") or one.name, one.late or bool(said.get("late"))
-        example = example or entry.path[0]
         if file := said["file"] or said.get("text") or (said.get("archive") and entry.name):
             path = tuple(file.split("/"))
             one.files.append((int((said.get("number") or "0")[:18]), replace(entry, path=path)))
@@ -133,7 +158,7 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
         return None
     if form == "gradescope":
         assert metadata is not None
-        return _gradescope(source, metadata, owned, [one for one in others if one is not metadata])
+        return _gradescope(source.name, metadata, owned, [one for one in others if one is not metadata])
     handins: list[HandIn] = []
     notes: list[str] = []
     for place, one in owned.items():
@@ -148,21 +173,11 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
             entries, renamed = _without_numbers(one.files, names)
             order = max(number for number, _ in one.files)
         name = one.owner if form == "folders" and re.search(r"[\s,]", one.owner) else one.name
-        handins.append(HandIn(where, (Person(name, {ID_OF[form]: one.owner}),), entries, renamed, one.late, order))
-    words = {
-        "moodle": "Moodle's submissions: folders",
-        "canvas": "Canvas' submissions: files",
-        "github": "cloned repositories: folders",
-    }
-    sentence = (
-        f"{words[form]} are named as {example}" if form in words else f"a folder for each student, named as {example}"
-    )
-    beside = (
-        f"is not named as {form.capitalize()} names files"
-        if form in ("moodle", "canvas")
-        else "lies beside the folders"
-    )
-    return Export(sentence, tuple(handins), (*notes, *(f"{one.name}: {beside}, and is not used" for one in others)))
+        person = Person(name, {"folder" if form == "folders" else form: one.owner})
+        handins.append(HandIn(where, (person,), entries, renamed, one.late, order))
+    recognised, beside = SIGNS[form]
+    notes += [f"{one.name}: {beside}, and is not used" for one in others]
+    return Export(f"{recognised} {example}", tuple(handins), tuple(notes))
 
 
 def _has_form(
@@ -190,14 +205,11 @@ def _has_form(
     return bool(owned)
 
 
-# Canvas ---------------------------------------------------------------------------------------------------------------
-
-
 def _without_numbers(
     files: list[tuple[int, Entry]], names: Collection[str]
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """A student's files, the latest of each under the name without the number that Canvas gives to one that is handed in
-    again; and sentences about it. A numbered file of a name that is not the course's keeps that name too.
+    """A student's files of Canvas, the latest of each under the name without the number that Canvas gives to one that is
+    handed in again; and sentences about it. A numbered file of a name that is not the course's keeps that name too.
     """
     versions: dict[str, list[Entry]] = defaultdict(list)
     for _, entry in sorted(files, key=lambda pair: pair[0]):
@@ -219,67 +231,52 @@ def _without_numbers(
     return tuple(kept), tuple(notes)
 
 
-# Gradescope -----------------------------------------------------------------------------------------------------------
-
-
-def _gradescope(source: Source, metadata: Entry, owned: dict[str, _Owned], others: list[Entry]) -> Export:
-    listed = _mapping(_parsed(metadata))
+def _gradescope(name: str, metadata: Entry, owned: Mapping[str, _Owned], others: list[Entry]) -> Export:
+    try:
+        text = metadata.read(MAX_METADATA_BYTES + 1)
+        if metadata.fault or len(text) > MAX_METADATA_BYTES:
+            raise Unreadable(metadata.fault or f"larger than {MAX_METADATA_BYTES >> 20} MiB")
+        # Each value is a string: a number would lose its zeros. The first loader needs libyaml, and is quick.
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)
+        try:
+            listed = _mapping(loader.get_single_data())
+        finally:
+            loader.dispose()
+    except Unreadable as why:
+        raise ClassError(f"{METADATA}: {why}") from None
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
+        where = " ".join(str(error).split())[:200]
+        raise ClassError(f"{METADATA}: is not what Gradescope writes ({where}); export the submissions again") from None
     if not listed:
-        raise ClassError(f"{source.name}: {METADATA} names no submissions; export the submissions again")
+        raise ClassError(f"{name}: {METADATA} names no submissions; export the submissions again")
     handins, notes = [], []
     for where, about in listed.items():
         submitters = _mapping(about).get("submitters")
-        people = [person for one in submitters if (person := _submitter(one))] if isinstance(submitters, list) else []
+        people = []
+        for one in submitters if isinstance(submitters, list) else []:
+            said = {key: value.strip() for key, value in _mapping(one).items() if isinstance(value, str)}
+            said = {key: value for key, value in said.items() if value not in ("", "~", "null")}
+            ids: dict[str, str] = {kind: said[kind] for kind in ("email", "sid") if kind in said}
+            people += [Person(said.get("name", ""), ids)] * bool(ids or "name" in said)
         if not people:
             notes.append(f"{where}: {METADATA} names no submitter, so nobody knows whose it is")
             continue
-        missing = () if where in owned else ("the export has no folder of it",)
         number = re.sub(r"\D", "", where)
-        entries, order = (
-            tuple(entry for _, entry in owned[where].files) if where in owned else (),
-            float(number[:15] or 0),
-        )
+        entries = tuple(entry for _, entry in owned[where].files) if where in owned else ()
+        missing = () if where in owned else ("the export has no folder of it",)
+        order = float(number[:15] or 0)
         handins.append(HandIn(where, tuple(people), entries, missing, order=order, ids={"gradescope": number}))
-    strangers = sorted(name for name in owned if name not in listed)
-    notes += [f"{name}: {METADATA} does not name it, so nobody knows whose it is" for name in strangers]
+    strangers = sorted(owned.keys() - listed.keys())
+    notes += [f"{one}: {METADATA} does not name it, so nobody knows whose it is" for one in strangers]
     notes += [f"{entry.name}: lies beside the submissions, and is not used" for entry in others]
     sentence = f"Gradescope's export: {METADATA} names {counted(len(listed), 'submission')}"
     return Export(sentence, tuple(handins), tuple(notes))
 
 
-def _parsed(metadata: Entry) -> object:
-    """The parsed file, with each value as a string. Raises ClassError."""
-    try:
-        text = metadata.read(MAX_METADATA_BYTES + 1)
-    except Unreadable as why:
-        raise ClassError(f"{METADATA}: {why}") from None
-    if metadata.fault or len(text) > MAX_METADATA_BYTES:
-        raise ClassError(f"{METADATA}: {metadata.fault or f'larger than {MAX_METADATA_BYTES >> 20} MiB'}")
-    try:
-        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)  # the first needs libyaml, and is quick
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
-        where = " ".join(str(error).split())[:200]
-        raise ClassError(f"{METADATA}: is not what Gradescope writes ({where}); export the submissions again") from None
-
-
 def _mapping(found: object) -> dict[str, Any]:
-    """A mapping without the colons of Ruby's symbols."""
+    """A mapping without the colons of Ruby's symbols, and without halves of characters, which no file can have."""
     if not isinstance(found, dict):
         return {}
-    return {_text(key).removeprefix(":"): value for key, value in found.items() if isinstance(key, str)}
-
-
-def _text(said: str) -> str:
-    """Text that can be written: an escape in YAML may be half a character."""
-    return said.encode(errors="replace").decode()
-
-
-def _submitter(found: object) -> Person | None:
-    said = {key: _text(value).strip() for key, value in _mapping(found).items() if isinstance(value, str)}
-    said = {key: value for key, value in said.items() if value not in ("", "~", "null")}
-    ids: dict[str, str] = {field: said[field] for field in ("email", "sid") if field in said}
-    return Person(said.get("name", ""), ids) if ids or "name" in said else None
+    whole = {key: one.encode(errors="replace").decode() if isinstance(one, str) else one for key, one in found.items()}
+    names = {key: key.encode(errors="replace").decode().removeprefix(":") for key in found if isinstance(key, str)}
+    return {name: whole[key] for key, name in names.items()}

@@ -8,10 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from grader.classroom.decisions import told
-from grader.classroom.folder import RunFolder
-from grader.classroom.grades import NOTHING_HANDED_IN, Grade, Grades, number
-from grader.classroom.model import Decision, Student
+from grader.classroom.folder import Decision, RunFolder, Student
+from grader.classroom.grades import NOTHING_HANDED_IN, Grade, Grades, number, told
 from grader.classroom.roster import shown
 from grader.report.folder import Named, show_named
 from grader.report.index import Override
@@ -36,7 +34,15 @@ def show(grades: Grades, student: Student, console: Console, verbose: bool = Fal
     console.print(plain(f"grade: {told_grade(grade)}"), soft_wrap=True)
     if student.handin:
         console.print(plain(f"hand-in: {grades.folder.handins / student.handin}"), soft_wrap=True)
-        _print_attempts(grades, grade, console)
+        table = Table("attempt", "ended", "points", "on", "", box=None, pad_edge=False)
+        for column in table.columns:
+            column.overflow = "fold"
+        for one in grades.ended(student.handin):
+            points = "" if one.points is None else f"{number(one.points.earned)} of {number(one.points.graded)} graded"
+            words = "; ".join(filter(None, ["counts" if one == grade.counting else "", one.fault]))
+            ended = f"{one.attempt.ended:%Y-%m-%d %H:%M}"
+            table.add_row(str(one.number), ended, points, plain(one.attempt.place), plain(words))
+        console.print(table)
     for decision in grades.decisions:
         if decision.who == student.key:
             void = "" if decision.handin in ("", student.handin) else " (of an earlier hand-in)"
@@ -54,22 +60,6 @@ def told_grade(grade: Grade) -> str:
         instead = f" instead of {graded}" if graded else ""
         return f"{number(grade.earned or 0)} points by decision{instead}: {grade.override.reason}"
     return ", ".join(filter(None, [graded, grade.why])) if graded else f"none: {grade.why}"
-
-
-def _print_attempts(grades: Grades, grade: Grade, console: Console) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("attempt", "ended", "points", "on", ""):
-        table.add_column(heading, overflow="fold")
-    for one in grades.ended(grade.student.handin):
-        points = "" if one.points is None else f"{number(one.points.earned)} of {number(one.points.graded)} graded"
-        mark = "counts" if one == grade.counting else ""
-        words = "; ".join(filter(None, [mark, one.fault]))
-        ended = f"{one.attempt.ended:%Y-%m-%d %H:%M}"
-        table.add_row(str(one.number), ended, points, plain(one.attempt.place), plain(words))
-    console.print(table)
-
-
-# The class ------------------------------------------------------------------------------------------------------------
 
 
 def is_class(folder: Path) -> bool:

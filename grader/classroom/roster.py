@@ -9,19 +9,17 @@ who is not found is told, and a line of the roster says who that is.
 
 from __future__ import annotations
 
-import csv
-import io
+import functools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader.classroom.folder import ClassError
-from grader.classroom.handins import Person
-from grader.classroom.model import Student
+from grader.classroom.folder import ClassError, Student
+from grader.classroom.sheet import read_sheet
 from grader.report.style import counted, first_of
 
-MAX_ROSTER_BYTES = 16 << 20
 MAX_CANDIDATES = 8
 TEST_STUDENT = "Canvas' Test Student is nobody, and is left out"
 # By field, the names of its columns without spaces and signs.
@@ -51,39 +49,41 @@ BESIDE = {
     ("identifier", "githubusername"): "login",
 }
 UNIQUE = ("email", "sid", "login", "canvas", "moodle", "github", "folder")  # each says who somebody is
-OF_PLATFORMS = ("canvas", "moodle")  # numbers that a person does not type: they name no folder
-KEYS = (
-    "login",
-    "email",
-    "github",
-    "folder",
-    "name",
-    "sid",
-    "canvas",
-    "moodle",
-)  # the first that a student has is the key
+TYPED = ("email", "sid", "login", "github", "folder")  # the ids that a person may have given to a folder
+KEYS = ("login", "email", "github", "folder", "name", "sid", "canvas", "moodle")  # a student's first one is the key
 
 
-# A file ---------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Person:
+    """Somebody as a platform or a line of a roster names them.
+
+    Attributes:
+        ids: by kind, as `Student.ids`.
+    """
+
+    name: str = ""
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_roster(path: Path) -> tuple[list[Student], list[str]]:
     """The students of a roster in its order, and sentences about rows and columns that are not used. Raises ClassError."""
-    every = list(_rows(path))
-    if not every:
-        raise ClassError(f"{path}: is empty; expected a first line with the columns, as name,email,sid")
-    (_, header), *rows = every
-    fields = _fields(path, header, [cells for _, cells in rows])
-    unused = [column.strip() for column, field in zip(header, fields, strict=True) if not field and column.strip()]
+    sheet = read_sheet(path)
+    try:
+        cells_of = {row.line: [cell.encode().decode().strip() for cell in row.values] for row in sheet.rows}
+    except UnicodeEncodeError:
+        raise ClassError(f"{path}: is not in UTF-8; save it as `CSV UTF-8`") from None
+    header = [column.strip() for column in sheet.header]
+    fields = _fields(path, header, list(cells_of.values()))
+    unused = [column for column, field in zip(header, fields, strict=True) if column and not field]
     students: list[Student] = []
     lines: dict[tuple[str, str], int] = {}
     taken: set[str] = set()
     notes = [f"columns of {path.name} that are not used: {first_of(unused)}"] * bool(unused)
     staff: list[str] = []
-    for line, cells in rows:
-        if any(cell.strip() for cell in cells[len(fields) :]):
+    for line, cells in cells_of.items():
+        if any(cells[len(fields) :]):
             raise ClassError(f"{path}:{line}: has {len(cells)} cells; the first line has {len(fields)}")
-        said = {field: cell.strip() for field, cell in zip(fields, cells, strict=False) if field and cell.strip()}
+        said = {field: cell for field, cell in zip(fields, cells, strict=False) if field and cell}
         name = said.get("name") or " ".join(said[part] for part in ("first", "last") if part in said)
         if not said or (set(said) <= {"name", "last"} and name == "Points Possible"):  # a row of Canvas'
             continue
@@ -97,12 +97,10 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
         if "moodle" in ids:
             ids["moodle"] = re.sub(r"^.*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"
         student = Student(key=new_key(name, ids, taken), name=name, ids=ids, alias=said.get("alias", ""))
-        same = [(field, ids[field]) for field in UNIQUE if field in ids] + [("alias", student.alias)] * bool(
-            student.alias
-        )
-        for field, value in same or [("name", name_of(name))]:
-            if (first := lines.setdefault((field, folded(value)), line)) != line:
-                words = f"{field} {value!r} is in line {first} too; expected a line for each student"
+        same = [(kind, value) for kind, value in {**ids, "alias": student.alias}.items() if value and kind != "group"]
+        for kind, value in same or [("name", name_of(name))]:
+            if (first := lines.setdefault((kind, folded(value)), line)) != line:
+                words = f"{kind} {value!r} is in line {first} too; expected a line for each student"
                 raise ClassError(f"{path}:{line}: {words}")
         students.append(student)
     if not students:
@@ -111,49 +109,19 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
     return students, notes
 
 
-def is_test_student(name: str) -> bool:
-    """Whether this is Canvas' name for a teacher who looks at the course as a student."""
-    return bool(spellings(name) & spellings("Test Student"))
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, each with its line number. Raises ClassError."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_ROSTER_BYTES + 1)
-        if len(content) > MAX_ROSTER_BYTES:
-            raise ClassError(f"{path}: is larger than {MAX_ROSTER_BYTES >> 20} MiB; expected a line for each student")
-        text = content.decode("utf-8-sig")
-    except OSError as error:
-        raise ClassError(f"{path}: cannot be read ({error.strerror}); expected a roster as a CSV file") from None
-    except UnicodeDecodeError:
-        raise ClassError(f"{path}: is not in UTF-8; save it as `CSV UTF-8`") from None
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    found = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
-    end = 0
-    try:
-        for cells in found:
-            line, end = end + 1, found.line_num
-            if any(cell.strip() for cell in cells):
-                yield line, cells
-    except csv.Error as error:
-        raise ClassError(f"{path}:{found.line_num}: is no CSV ({error})") from None
-
-
-def _fields(path: Path, header: list[str], rows: Sequence[list[str]]) -> list[str]:
+def _fields(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The field of each column; empty for a column that is not used, as one without any cell. Raises ClassError."""
     plain = [re.sub(r"[^a-z0-9]", "", column.casefold()) for column in header]
     fields = []
     for at, column in enumerate(plain):
-        cells = [row[at] for row in rows if row[at : at + 1] and row[at].strip()]
-        field = next(
-            (one for (own, other), one in BESIDE.items() if own == column and other in plain), FIELDS.get(column, "")
-        )
+        cells = [row[at] for row in rows if "".join(row[at : at + 1])]
+        named = [one for (own, other), one in BESIDE.items() if own == column and other in plain]
+        field = next(iter(named), FIELDS.get(column, ""))
         is_groups_role = field == "role" and not any("student" in cell.casefold() for cell in cells)
         fields.append(field if (cells or not rows) and not is_groups_role else "")
     for field in filter(None, fields):
-        if fields.count(field) > 1:
-            both = [column.strip() for column, other in zip(header, fields, strict=True) if other == field]
+        both = [column for column, other in zip(header, fields, strict=True) if other == field]
+        if len(both) > 1:
             raise ClassError(f"{path}: the columns {' and '.join(both[:2])} are both the {field}; keep one")
     if not {"name", "last", *UNIQUE} & set(fields):
         known = ", ".join(columns.split()[0] for columns in COLUMNS.values())
@@ -161,21 +129,26 @@ def _fields(path: Path, header: list[str], rows: Sequence[list[str]]) -> list[st
     return fields
 
 
+def is_test_student(name: str) -> bool:
+    """Whether this is Canvas' name for a teacher who looks at the course as a student."""
+    return bool(spellings(name) & spellings("Test Student"))
+
+
 def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
     """A new key for a student, which is added to the keys `taken`, in small letters."""
     said = {**ids, "name": name}
-    stem = next((key for field in KEYS if (key := _as_key(said.get(field, "")))), "student")
+    stem = "student"
+    for word in (said.get(kind, "") for kind in KEYS):
+        letters = "".join(one if _is_letter(one) or one in "_.@+-" else "-" for one in word)
+        if key := re.sub(r"-+", "-", letters).strip("-.")[:80].rstrip("-."):
+            stem = key
+            break
     key, number = stem, 1
     while key.casefold() in taken:
         number += 1
         key = f"{stem}-{number}"
     taken.add(key.casefold())
     return key
-
-
-def _as_key(word: str) -> str:
-    letters = "".join(one if _is_letter(one) or one in "_.@+-" else "-" for one in word)
-    return re.sub(r"-+", "-", letters).strip("-.")[:80].rstrip("-.")
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -192,6 +165,7 @@ def name_of(text: str) -> str:
     return f"{first.strip()} {last.strip()}" if comma and "," not in first else folded(text)
 
 
+@functools.cache
 def spellings(name: str) -> set[str]:
     """The letters of a name as it is spoken, and as Canvas writes it in the name of a file: `lovelaceada`."""
     *first, last = name_of(name).split() or [""]
@@ -239,39 +213,43 @@ class ClassList:
 
     def add(self, person: Person) -> Student:
         """Add a student with the platform's ids and name."""
-        key = new_key(person.name, person.ids, self._taken)
-        student = Student(key=key, name=person.name, ids=dict(person.ids))
+        student = Student(key=new_key(person.name, person.ids, self._taken), name=person.name, ids=dict(person.ids))
         self.put(student)
         return student
 
-    def find(self, person: Person, exact: bool = False) -> Student | None:
+    def find(self, person: Person, doubt: str = "", known: Collection[str] | None = None) -> Student | None:
         """The student whom a platform names; None if the class has no such student. Raises Ambiguous.
 
         Args:
-            exact: whether the name of the person's folder is that of another one but for capital letters.
+            doubt: what another person of an export shares with this one: `name`, or `folder` but for capital letters.
+            known: the keys of the students who are found by a name; None for all.
         """
         word = person.ids.get("folder") or person.ids.get("github") or ""
-        if same := [one for one in self if word and word in (one.key, *_typed(one))]:
-            return _only(same, person, repr(word))
-        proven = [] if exact else self.proven(person)
-        if not proven and not exact and word:
-            proven = [one for one in self if folded(word) in {folded(one.key), *map(folded, _typed(one))}]
-        if proven:
-            return _only(proven, person, "ids")
-        name = spellings(person.name)
-        return _only(
-            [one for one in self.namesakes(name) if set(differing(one, person)) <= {"email"}],
-            person,
-            f"the name {person.name!r}",
-        )
+        typed = {one.key: {one.key, *(one.ids[kind] for kind in TYPED if kind in one.ids)} for one in self}
+        fits = [one for one in self if word and word in typed[one.key]]
+        by = f"by {word!r}" if fits else "by ids"
+        if not fits and doubt != "folder":
+            fits = self.proven(person)
+            fits = fits or [one for one in self if word and folded(word) in map(folded, typed[one.key])]
+        shares_name = doubt == "name" and not fits
+        if shares_name:
+            fits = [one for one in self.namesakes(person.name) if known is None or one.key in known]
+            by = "and several hand-ins have this name"
+        elif not fits:
+            fits = [one for one in self.namesakes(person.name) if set(differing(one, person)) <= {"email"}]
+            by = f"by the name {person.name!r}"
+        if len(fits) > 1 or (shares_name and fits):
+            who = person.name or next(iter(person.ids.values()), "somebody")
+            raise Ambiguous(f"{who} may be {' or '.join(one.key for one in fits[:3])}, {by}: nobody was chosen")
+        return fits[0] if fits else None
 
     def proven(self, person: Person) -> list[Student]:
         """The students with an id of the person's."""
-        return [one for one in self if any(_same(one, person, field) for field in UNIQUE)]
+        return [one for one in self if any(_same(one, person, kind) for kind in UNIQUE)]
 
-    def namesakes(self, name: set[str]) -> list[Student]:
-        """The students with a name of these spellings."""
-        return [one for one in self if name & spellings(one.name)]
+    def namesakes(self, name: str) -> list[Student]:
+        """The students with this name."""
+        return [one for one in self if spellings(name) & spellings(one.name)]
 
     def group(self, person: Person, found: Student | None) -> list[Student]:
         """The students of the group after which a platform names a hand-in; none if that is no group's name.
@@ -293,20 +271,8 @@ class ClassList:
         return len(groups) == 1 and groups != {""}
 
 
-def _typed(student: Student) -> list[str]:
-    """The ids of a student that a person may have given to a folder."""
-    return [value for kind, value in student.ids.items() if kind in UNIQUE and kind not in OF_PLATFORMS]
-
-
-def _only(found: Sequence[Student], person: Person, by: str) -> Student | None:
-    if len(found) > 1:
-        who = person.name or next(iter(person.ids.values()), "somebody")
-        raise Ambiguous(f"{who} may be {' or '.join(one.key for one in found[:3])}, by {by}")
-    return found[0] if found else None
-
-
-def _same(student: Student, person: Person, field: str) -> bool:
-    mine, theirs = student.ids.get(field, ""), person.ids.get(field, "")
+def _same(student: Student, person: Person, kind: str) -> bool:
+    mine, theirs = student.ids.get(kind, ""), person.ids.get(kind, "")
     return bool(mine) and folded(mine) == folded(theirs)
 
 
@@ -321,8 +287,9 @@ def find(students: Sequence[Student], who: str) -> Student:
     if found := [one for one in students if one.key == who]:
         return found[0]
     wanted, name = folded(who), spellings(who)
-    ids = {one.key: {folded(one.key), *map(folded, one.ids.values())} for one in students}
-    fits = [one for one in students if wanted in ids[one.key] or name & spellings(one.name)]
+    fits = [
+        one for one in students if wanted in map(folded, (one.key, *one.ids.values())) or name & spellings(one.name)
+    ]
     if len(fits) == 1:
         return fits[0]
     if fits:
@@ -330,11 +297,6 @@ def find(students: Sequence[Student], who: str) -> Student:
     alike = [one for one in students if wanted and (wanted in folded(one.name) or wanted in folded(one.key))]
     hint = f"there is {_listed(alike)}" if alike else f"the class has {counted(len(students), 'student')}"
     raise ClassError(f"no student has the key, name, email or id {who!r}; {hint}")
-
-
-def find_all(students: Sequence[Student], who: Iterable[str]) -> list[Student]:
-    """The students that these words name, each once. Raises ClassError."""
-    return list({one.key: one for one in (find(students, each) for each in who)}.values())
 
 
 def _listed(students: Sequence[Student]) -> str:

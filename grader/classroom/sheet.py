@@ -1,4 +1,4 @@
-"""Reads and rewrites CSV files of learning platforms: replaces single cells, and keeps every other byte."""
+"""Reads CSV files of learning platforms and people, and replaces single cells in them: every other byte stays."""
 
 from __future__ import annotations
 
@@ -31,8 +31,17 @@ class Row:
     end: str
 
     @property
-    def values(self) -> tuple[str, ...]:
-        return tuple(map(unquoted, self.raw))
+    def values(self) -> list[str]:
+        found = [(cell, QUOTED.match(cell)) for cell in self.raw]
+        return [one[1].replace('""', '"') + cell[one.end() :] if one else cell for cell, one in found]
+
+    def value(self, column: int) -> str:
+        """The text of a cell; "" where the row is too short."""
+        return self.values[column].strip() if column < len(self.raw) else ""
+
+    @property
+    def is_blank(self) -> bool:
+        return not any(cell.strip() for cell in self.raw)
 
 
 @dataclass(frozen=True)
@@ -45,23 +54,23 @@ class Sheet:
     all_rows: tuple[Row, ...]
 
     @property
-    def header(self) -> tuple[str, ...]:
-        return self.all_rows[0].values
+    def header(self) -> list[str]:
+        return next(row.values for row in self.all_rows if not row.is_blank)
 
     @property
     def rows(self) -> list[Row]:
-        return [row for row in self.all_rows[1:] if any(row.raw)]
+        return [row for row in self.all_rows if not row.is_blank][1:]
 
     def filled(self, column: int, cells: Mapping[int, str]) -> bytes:
         """The file with other cells in a column, by the rows' lines; everything else as it was. Raises ClassError."""
         pieces = [self.bom]
         for row in self.all_rows:
             raw = list(row.raw)
-            if row.line in cells:
+            if (cell := cells.get(row.line)) is not None:
                 if column >= len(raw):
                     words = f"the row has {len(raw)} cells, and the grade belongs into cell {column + 1}"
                     raise ClassError(f"{self.name}:{row.line}: {words}")
-                raw[column] = quoted(cells[row.line], self.delimiter)
+                raw[column] = f'"{cell}"' if self.delimiter in cell else cell
             pieces += [self.delimiter.join(raw), row.end]
         return "".join(pieces).encode("utf-8", "surrogateescape")
 
@@ -74,32 +83,22 @@ def read_sheet(path: Path) -> Sheet:
     except OSError as error:
         raise ClassError(f"{path}: cannot be read ({error.strerror})") from None
     if len(content) > MAX_BYTES:
-        raise ClassError(f"{path}: is larger than {MAX_BYTES >> 20} MiB, which no gradebook is")
+        raise ClassError(f"{path}: is larger than {MAX_BYTES >> 20} MiB; expected a CSV file of a class")
     return parsed(content, str(path))
 
 
 def parsed(content: bytes, name: str) -> Sheet:
     """The sheet in these bytes. Raises ClassError."""
     if b"\0" in content:
-        raise ClassError(f"{name}: is no CSV file in UTF-8; export it as CSV, not for Excel")
+        raise ClassError(f"{name}: is not in UTF-8; save it as `CSV UTF-8`")
     text = content.decode("utf-8", "surrogateescape")
     bom = BOM if text.startswith(BOM) else ""
     text = text.removeprefix(BOM)
-    if not text.strip():
-        raise ClassError(f"{name}: is empty; the CSV file that the platform gave is wanted")
-    delimiter = max(DELIMITERS, key=lambda one: len(next(_rows(text, one, name)).raw))
+    if not text.strip(f"\r\n {DELIMITERS}"):
+        raise ClassError(f"{name}: is empty; expected a CSV file whose first line names the columns, as name,email,sid")
+    start = text[len(text) - len(text.lstrip()) :]
+    delimiter = max(DELIMITERS, key=lambda one: len(next(_rows(start, one, name)).raw))
     return Sheet(name, bom, delimiter, tuple(_rows(text, delimiter, name)))
-
-
-def unquoted(raw: str) -> str:
-    """The value of a cell."""
-    found = QUOTED.match(raw)
-    return found[1].replace('""', '"') + raw[found.end() :] if found else raw
-
-
-def quoted(value: str, delimiter: str) -> str:
-    """A value as a cell."""
-    return '"' + value.replace('"', '""') + '"' if any(one in value for one in (delimiter, '"', "\n", "\r")) else value
 
 
 def _rows(text: str, delimiter: str, name: str) -> Iterator[Row]:
@@ -115,26 +114,22 @@ def _rows(text: str, delimiter: str, name: str) -> Iterator[Row]:
             raw.append(found[0])
             at = found.end()
             line += len(re.findall(r"\r\n|\r|\n", found[0]))
-            if at < len(text) and text[at] == delimiter:
-                at += 1
-                continue
-            break
+            if not text.startswith(delimiter, at):
+                break
+            at += 1
         end = "\r\n" if text.startswith("\r\n", at) else text[at : at + 1]
         at += len(end)
         line += bool(end)
         yield Row(first, tuple(raw), end)
 
 
-def defused(cell: str) -> str:
-    """The text as a cell that no spreadsheet takes for a formula."""
-    return f"'{cell}" if cell.startswith(FORMULA) else cell
-
-
 def written(header: Sequence[str], rows: Iterable[Sequence[str | float | int | None]]) -> str:
-    """A new CSV file: texts are defused, numbers stay numbers, None is an empty cell."""
-    lines = [header, *([_cell(cell) for cell in row] for row in rows)]
-    return "".join(",".join(quoted(cell, ",") for cell in line) + "\n" for line in lines)
+    """A new CSV file: a text that a spreadsheet takes for a formula gets a `'` before it, None is an empty cell."""
 
+    def cell(value: str | float | int | None) -> str:
+        text = (
+            f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else "" if value is None else str(value)
+        )
+        return '"' + text.replace('"', '""') + '"' if any(one in text for one in ',"\r\n') else text
 
-def _cell(cell: str | float | int | None) -> str:
-    return defused(cell) if isinstance(cell, str) else "" if cell is None else str(cell)
+    return "".join(",".join(map(cell, row)) + "\n" for row in (header, *rows))

@@ -14,19 +14,17 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from grader.classroom.folder import ClassError, RunFolder, write_whole
-from grader.classroom.model import ClassRun
-from grader.classroom.task import read_tasks
+from grader.classroom.tasks import read_tasks
+from grader.report.style import counted
 from grader.sandbox.base import InfraError
 
 TASKS, SCRIPT = "tasks.txt", "job.sh"
 MOST_TASKS = 1000  # of an array, as Slurm's MaxArraySize allows if nobody has changed it
 LIMIT_S = 60.0  # of sbatch and squeue
-Ask = Callable[[Sequence[str]], str]
 JOB = """\
 #!/bin/sh
 # Made by `grader class submit`: an array task grades the hand-ins of its line in tasks.txt.
@@ -46,15 +44,58 @@ exec {python} -m grader class run {run} --limit $(($# / 2)) "$@"
 """
 
 
-class Submitted(NamedTuple):
-    """The batch's folder, None if no hand-in was left; Slurm's number of the job, "" if none was submitted; how many
-    hand-ins the batch has; and how many others are in the queue already.
-    """
+def submit(
+    folder: RunFolder,
+    options: Sequence[str] = (),
+    each: int = 1,
+    at_once: int | None = None,
+    only_write: bool = False,
+) -> list[str]:
+    """Submit what is left of a class and is not in the queue. Returns sentences about it.
 
-    batch: Path | None
-    job: str
-    handins: int
-    waiting: int
+    Args:
+        options: of sbatch, as `--partition=gpu`; they come after the grader's own, so they prevail.
+        each: how many hand-ins an array task has; more where an array would be larger than MOST_TASKS.
+        at_once: how many array tasks run at a time; None for no limit.
+        only_write: write the batch, submit nothing and ask no queue.
+
+    Raises:
+        ClassError: the folder is no class, or Slurm is not here.
+        InfraError: Slurm failed.
+        OSError: the batch cannot be written.
+    """
+    left = [one.handin for one in read_tasks(folder) if one.state == "left"]
+    batches = [one for one in (folder.path / "slurm").glob("batch.*") if one.suffix[1:].isdecimal()]
+    queued: set[str] = set()
+    if not only_write and (names := {_name(folder, one): one / TASKS for one in batches if (one / TASKS).exists()}):
+        for line in ask(["squeue", "--noheader", "--array", "--format=%K %j"]).splitlines():
+            index, _, name = line.strip().partition(" ")
+            if name in names and index.isdigit():
+                tasks = names[name].read_text(encoding="utf-8").splitlines()
+                queued.update(*(one.split() for one in tasks[int(index) - 1 : int(index)]))
+    new = [one for one in left if one not in queued]
+    told = [f"{len(left) - len(new)} in the queue already"] * (len(left) > len(new))
+    if not new:
+        return [*told, "nothing else is left to submit"]
+    size = max(each, -(-len(new) // MOST_TASKS))
+    lines = [" ".join(new[at : at + size]) for at in range(0, len(new), size)]
+    batch = folder.path / "slurm" / f"batch.{1 + max((int(one.suffix[1:]) for one in batches), default=0)}"
+    batch.mkdir(parents=True)  # of two `submit` at the same time one fails here
+    write_whole(batch / TASKS, "\n".join(lines) + "\n")
+    words = {"tasks": batch.resolve() / TASKS, "python": sys.executable, "run": folder.path.resolve()}
+    write_whole(batch / SCRIPT, JOB.format(**{name: shlex.quote(str(word)) for name, word in words.items()}))
+    handins = counted(len(new), "hand-in")
+    if only_write:
+        return [*told, f"{batch}: {handins}, not submitted"]
+    limit = f"%{at_once}" if at_once else ""
+    command = ["sbatch", "--parsable", f"--job-name={_name(folder, batch)}", f"--array=1-{len(lines)}{limit}"]
+    run = folder.run()
+    # Speed needs a GPU, and so does what has begun on one or was told to be on one.
+    if run.device == "cuda" or (run.device == "auto" and (run.speed or run.gpu)):
+        command.append("--gres=gpu:1")
+    command += ["--requeue", f"--output={batch / 'task-%a.txt'}", "--open-mode=append"]
+    job = ask([*command, *options, str(batch / SCRIPT)]).strip().split(";")[0]  # "number;cluster" of a federation
+    return [*told, f"job {job}: {handins}; `grader class status {folder.path}` says how far it is"]
 
 
 def ask(command: Sequence[str]) -> str:
@@ -71,73 +112,6 @@ def ask(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def submit(
-    folder: RunFolder,
-    options: Sequence[str] = (),
-    each: int = 1,
-    at_once: int | None = None,
-    only_write: bool = False,
-    ask: Ask = ask,
-) -> Submitted:
-    """Submit what is left of a class and is not in the queue.
-
-    Args:
-        options: of sbatch, as `--partition=gpu`; they come after the grader's own, so they prevail.
-        each: how many hand-ins an array task has; more where an array would be larger than MOST_TASKS.
-        at_once: how many array tasks run at a time; None for no limit.
-        only_write: write the batch, submit nothing and ask no queue.
-        ask: runs one of Slurm's programs.
-
-    Raises:
-        ClassError: the folder is no class, or Slurm is not here.
-        InfraError: Slurm failed.
-        OSError: the batch cannot be written.
-    """
-    left = [one.handin for one in read_tasks(folder) if one.state == "left"]
-    queued = set[str]() if only_write else in_queue(folder, ask)
-    new = [one for one in left if one not in queued]
-    waiting = len(left) - len(new)
-    if not new:
-        return Submitted(None, "", 0, waiting)
-    size = max(each, -(-len(new) // MOST_TASKS))
-    lines = [new[at : at + size] for at in range(0, len(new), size)]
-    number = 1 + max((int(one.suffix[1:]) for one in _batches(folder)), default=0)
-    batch = folder.path / "slurm" / f"batch.{number}"
-    batch.mkdir(parents=True)  # of two `submit` at the same time one fails here
-    write_whole(batch / TASKS, "".join(" ".join(line) + "\n" for line in lines))
-    words = {"tasks": batch.resolve() / TASKS, "python": sys.executable, "run": folder.path.resolve()}
-    write_whole(batch / SCRIPT, JOB.format(**{name: shlex.quote(str(word)) for name, word in words.items()}))
-    if only_write:
-        return Submitted(batch, "", len(new), waiting)
-    limit = f"%{at_once}" if at_once else ""
-    command = ["sbatch", "--parsable", f"--job-name={_name(folder, batch)}", f"--array=1-{len(lines)}{limit}"]
-    command += ["--gres=gpu:1"] if needs_gpu(folder.run()) else []
-    command += ["--requeue", f"--output={batch / 'task-%a.txt'}", "--open-mode=append"]
-    job = ask([*command, *options, str(batch / SCRIPT)]).strip().split(";")[0]  # "number;cluster" of a federation
-    return Submitted(batch, job, len(new), waiting)
-
-
-def needs_gpu(run: ClassRun) -> bool:
-    """Whether the gradings of a class need a GPU: speed does, and what has begun on a GPU or was told to be on one."""
-    return run.device == "cuda" or (run.device == "auto" and (run.speed or bool(run.gpu)))
-
-
-def in_queue(folder: RunFolder, ask: Ask = ask) -> set[str]:
-    """The hand-ins of this class that wait in Slurm's queue, or are graded by it now. Raises ClassError, InfraError."""
-    names = {_name(folder, one): one for one in _batches(folder) if (one / TASKS).exists()}
-    found: set[str] = set()
-    for line in ask(["squeue", "--noheader", "--array", "--format=%K %j"]).splitlines() if names else ():
-        number, _, name = line.strip().partition(" ")
-        if name in names and number.isdigit():
-            lines = (names[name] / TASKS).read_text(encoding="utf-8").splitlines()
-            found.update(*(one.split() for one in lines[int(number) - 1 : int(number)]))
-    return found
-
-
 def _name(folder: RunFolder, batch: Path) -> str:
     """The name of a batch's job: no other class and no other batch has it."""
     return f"grader-{hashlib.sha256(os.fsencode(folder.path.resolve())).hexdigest()[:12]}-{batch.name}"
-
-
-def _batches(folder: RunFolder) -> list[Path]:
-    return [one for one in (folder.path / "slurm").glob("batch.*") if one.suffix[1:].isdecimal()]

@@ -5,49 +5,54 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from pathlib import Path
 
-from grader.classroom.grading import RunningAttempt
+from grader.classroom.folder import ClassRun
 from grader.classroom.lock import Lock, lock, lock_of
-from grader.classroom.model import ClassRun
 from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError, UsageError
 
 MAX_ROW = 3  # different hand-ins with a fault in a row, after which the station is taken for the cause
 
 
+@dataclass
 class Station:
     """A GPU or the CPU, on which gradings run one after another.
 
-    Args:
+    Attributes:
         gpu: None for the CPU.
         locks: the folder of the locks of GPUs; None for the machine's.
         cores: the numbers of the cores for its gradings; all that this process has if empty.
-
-    Attributes:
-        grading: the current grading; None if the station is free.
         held: the lock of the GPU, from its first grading to the last one that follows without a pause.
         out: why the station is out of service; "" while it is in service.
         waits: whether another run on this machine held the GPU at the last call of `lock`.
+        row: the hand-ins of the last gradings, as far as each had a fault of the machine.
     """
 
-    def __init__(self, gpu: ListedGpu | None, locks: Path | None = None, cores: Sequence[int] = ()) -> None:
-        self.gpu = gpu
-        self.cores = cores
-        self.name = gpu.uuid if gpu else "cpu"
-        self.place = f"{socket.gethostname()} {self.name}"
-        self.grading: RunningAttempt | None = None
-        self.held: Lock | None = None
-        self.out = ""
-        self.waits = False
-        self._lock = lock_of(gpu.uuid, locks) if gpu else None
-        self._row: list[str] = []
+    gpu: ListedGpu | None
+    locks: Path | None = None
+    cores: Sequence[int] = ()
+    held: Lock | None = None
+    out: str = ""
+    waits: bool = False
+    row: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.gpu.uuid if self.gpu else "cpu"
+
+    @property
+    def place(self) -> str:
+        """The machine and the station, for people."""
+        return f"{socket.gethostname()} {self.name}"
 
     def lock(self) -> Lock | None:
         """Lock the station for its gradings; None if another run on this machine holds the GPU. Runs may share a CPU."""
-        self.held = lock(self._lock, self.place) if self._lock else Lock(None)
-        self.waits = self.held is None
+        if self.held is None:
+            self.held = lock(lock_of(self.gpu.uuid, self.locks), self.place) if self.gpu else Lock()
+            self.waits = self.held is None
         return self.held
 
     def release(self) -> None:
@@ -57,9 +62,9 @@ class Station:
 
     def note(self, handin: str, fault: str) -> None:
         """Note the end of a grading: `fault` is the machine's fault, "" if there was none."""
-        self._row = [*self._row, handin] if fault else []
-        if len(set(self._row)) >= MAX_ROW:
-            self.out = f"{self.place} is taken out: {len(self._row)} faults of the machine in a row, the last: {fault}"
+        self.row = [*self.row, handin] if fault else []
+        if len(set(self.row)) >= MAX_ROW:
+            self.out = f"{self.place} is taken out: {len(self.row)} faults of the machine in a row, the last: {fault}"
 
 
 def stations(

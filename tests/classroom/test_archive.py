@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import unicodedata
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -37,22 +36,6 @@ def encrypted(content: bytes) -> bytes:
 
 
 # A zip ----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_zip_is_a_list_of_files_that_can_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "lab.zip"
-    path.write_bytes(zipped({"ada/softmax.py": b"1", "ada/lib/tiles.py": b"22", "ben/": None}))
-    with open_source(path) as source:
-        assert source.name == "lab"
-        assert {name: entry.read(100) for name, entry in named(source).items()} == {
-            "ada/softmax.py": b"1",
-            "ada/lib/tiles.py": b"22",
-        }
-        assert named(source)["ada/lib/tiles.py"].read(1) == b"2"
-        assert source.folders == {("ada",), ("ada", "lib"), ("ben",)}
-        assert source.top_folders == ["ada", "ben"]
-        assert [entry.size for entry in source.entries] == [1, 2]
-        assert len({entry.changed for entry in source.entries} - {0.0}) == 1
 
 
 @pytest.mark.parametrize("in_utf8", [True, False])
@@ -118,13 +101,6 @@ def test_an_encrypted_file_is_not_read() -> None:
     assert entry.fault == "encrypted"
     with pytest.raises(Unreadable, match=r"cannot be unpacked .*password"):
         entry.read(1)
-
-
-def test_a_method_that_may_take_much_memory_is_not_read(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_LZMA) as file:
-        file.writestr("x.py", b"1")
-    with open_source(tmp_path / "x.zip") as source:
-        assert source.entries[0].fault.startswith("packed by a method that is not read here")
 
 
 def test_a_declared_size_is_not_believed() -> None:
@@ -232,20 +208,3 @@ def test_a_deep_folder_and_a_name_in_no_encoding_are_listed(tmp_path: Path) -> N
     with open_source(tmp_path / "lab") as source:
         assert {entry.path[-1]: entry.fault for entry in source.entries} == {"d": "too deep a folder", "?.py": ""}
         assert next(entry for entry in source.entries if not entry.fault).read(9) == b"1"
-
-
-def test_a_source_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ClassError, match=r"gone: cannot be read \(No such file or directory\); expected"),
-        open_source(tmp_path / "gone"),
-    ):
-        pass
-
-
-def test_what_lies_beside_an_entered_folder_is_a_note() -> None:
-    source = open_inner(zipped({"lab/ada/x.py": b"1", "readme.txt": b"", "other/y.py": b""}), "x").entered("lab")
-    assert (source.name, list(named(source)), source.top_folders) == ("lab", ["ada/x.py"], ["ada"])
-    assert source.notes == (
-        "readme.txt: lies beside lab, and is not used",
-        "other/y.py: lies beside lab, and is not used",
-    )

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from grader.classroom.folder import RunFolder
 from grader.cli import app
 from tests.support.classes import MadeClass, class_of, ending, sample
 
@@ -54,12 +53,6 @@ def test_a_complaint_from_its_first_look_to_the_new_grade(made: MadeClass) -> No
     ]
 
 
-def test_too_many_points_are_told_of_a_student_whom_nobody_graded(made: MadeClass) -> None:
-    told = typed("decide", made.folder.path, "lazy", "--points", "100.5", "--reason", "by mail").output
-    assert "there are 100 points in all" in told
-    assert "in all" not in typed("decide", made.folder.path, "lazy", "--points", "100", "--reason", "by mail").output
-
-
 def test_the_whole_class_is_graded_again(made: MadeClass) -> None:
     assert (
         "one attempt more of 2 hand-ins"
@@ -81,6 +74,12 @@ def test_the_whole_class_is_graded_again(made: MadeClass) -> None:
         (("decide", "RUN", "s0", "--counts", "0", "--reason", "x"), "latest, best or an attempt's number"),
         (("decide", "RUN", "s0", "--counts", "9", "--reason", "x"), "attempt 9 has no report; attempts with one: 1"),
         (("decide", "RUN", "s0", "--points", "1", "--reason", " "), "a reason is wanted"),
+        (
+            ("decide", "RUN", "s0", "--withdraw", "--reason", "x"),
+            "s0 (First0 Last0): there is no override to take back",
+        ),
+        (("decide", "RUN", "lazy", "--counts", "best", "--reason", "x"), "nothing was handed in, so no attempt can"),
+        (("regrade", "RUN", "lazy", "--reason", "x"), "nothing was handed in by them"),
         (("decide", "RUN", "s0", "--points", "1"), "--reason"),
         (("regrade", "RUN", "--reason", "x"), "name students, or the whole class by --all"),
         (("regrade", "RUN", "s0", "--all", "--reason", "x"), "name students, or the whole class by --all"),
@@ -124,13 +123,3 @@ def test_a_board_without_students_says_why(made: MadeClass) -> None:
     assert typed("leaderboard", made.folder.path, "--csv").stderr == words
     made.student("zoe", alias="Z")
     assert typed("leaderboard", made.folder.path, "--csv").stderr == ""
-
-
-def test_a_disk_that_is_full_is_a_fault_of_the_machine(made: MadeClass, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_folder: RunFolder, _decision: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(RunFolder, "decide", full)
-    ended = typed("decide", made.folder.path, "s0", "--points", "1", "--reason", "x")
-    assert ended.exit_code == 3
-    assert "infra_error: [Errno 28] No space left on device" in ended.output

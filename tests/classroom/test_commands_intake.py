@@ -136,24 +136,6 @@ def test_what_cannot_be_done_ends_with_2_and_one_sentence(
     assert [path.name for path in tmp_path.iterdir()] == ["export.zip"]
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (OSError(28, "No space left on device"), 3, "infra_error: [Errno 28] No space left on device"),
-        (KeyboardInterrupt(), 130, "interrupted: no class was made, nothing is left behind"),
-    ],
-)
-def test_a_full_disk_is_3_and_ctrl_c_is_130(
-    error: BaseException, code: int, said: str, tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(commands, "new_class", fail)
-    done = typed("new", tmp_path / "run", "--from", export)
-    assert (done.exit_code, done.stderr.strip()) == (code, said)
-
-
 def test_add_says_who_changed(tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert typed("new", tmp_path / "run", "--from", export).exit_code == 0
     monkeypatch.setenv("GRADER_COURSE", "/nowhere")  # the class has its own course

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from grader.classroom import grading
-from grader.classroom.model import Attempt
-from grader.classroom.task import read_tasks
+from grader.classroom.folder import Attempt
+from grader.classroom.tasks import read_tasks
 from grader.cli import app
 from tests.conftest import IMPORTS, Course, open_to_workers
 from tests.support.gradings import AT, Scripted

@@ -8,13 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from grader.classroom.folder import ClassError
+from grader.classroom.folder import Attempt, ClassError, Decision, Student
 from grader.classroom.gradebook import COLUMNS, fill_canvas, fill_moodle, refuse_open, table
 from grader.classroom.grades import Ended, Grade
-from grader.classroom.model import Attempt, Decision, Student
 from grader.classroom.sheet import parsed
 from grader.report.model import Points
 from tests.support.classes import START
@@ -199,33 +196,6 @@ def test_a_doubt_about_moodle_is_refused_with_its_line(text: str, column: str, w
     with pytest.raises(ClassError) as refused:
         fill_moodle(parsed(text.encode(), "m"), GRADES, column)
     assert str(refused.value).startswith(words)
-
-
-NAME = st.text(alphabet='aé ,;"\n=', min_size=1, max_size=8)
-
-
-@given(st.lists(st.tuples(NAME, st.one_of(st.none(), st.floats(0, 100))), min_size=1, max_size=6), st.booleans())
-def test_only_one_column_of_canvas_changes(people: list[tuple[str, float | None]], crlf: bool) -> None:
-    end = "\r\n" if crlf else "\n"
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator=end, quoting=csv.QUOTE_ALL)
-    writer.writerow(["Student", "ID", "Section", "Lab (1)", "Other (2)"])
-    for at, (name, _) in enumerate(people):
-        writer.writerow([name, 100 + at, "S", "old", "7"])
-    grades = [grade(f"s{at}", earned, ids={"canvas": str(100 + at)}) for at, (_, earned) in enumerate(people)]
-    before = text.getvalue()
-    after = fill_canvas(parsed(before.encode(), "c"), grades, "1").content.decode()
-    read, written = (list(csv.reader(io.StringIO(one, newline=""))) for one in (before, after))
-    assert [row[:3] + row[4:] for row in written] == [row[:3] + row[4:] for row in read]
-    for row, (_, earned) in zip(written[1:], people, strict=True):
-        assert (row[3] == "") == (earned is None)
-        assert earned is None or float(row[3]) == pytest.approx(earned, abs=1e-4)
-    pieces = before.split('"old"')
-    for piece in pieces:  # every byte beside the cells is where it was
-        assert after.startswith(piece)
-        after = after[len(piece) :]
-        after = after[len(after) - len(after.lstrip("0123456789.")) :] if piece is not pieces[-1] else after
-    assert after == ""
 
 
 def test_open_points_are_refused_or_left_out() -> None:

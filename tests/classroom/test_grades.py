@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from grader.classroom.grades import Ended, Grades, changes_of_counting, counts, number
-from grader.classroom.model import Attempt, Decision, Student
-from grader.report.model import Points, Report
-from tests.support.classes import START, MadeClass, class_of, ending, sample, softmax, summed
+from grader.classroom.folder import Student
+from grader.classroom.grades import Grades, ask_again, decide_attempt, decide_points, told
+from grader.report.model import Report
+from tests.support.classes import MadeClass, ending, sample, softmax, summed
 
 GPU = sample("gpu")
 WORSE = ending(GPU, "softmax", "lengths", "1x1", "failed")
@@ -31,10 +27,6 @@ def graded(made: MadeClass, reports: Sequence[Report]) -> Student:
     for report in reports:
         made.attempt(student, report)
     return student
-
-
-def test_the_samples_differ_as_these_tests_need() -> None:
-    assert [one.score.earned for one in (GPU, WORSE, MUCH_WORSE)] == [100, 98, 96]
 
 
 def test_the_latest_whole_attempt_counts(made: MadeClass) -> None:
@@ -122,49 +114,43 @@ def test_why_there_is_no_grade(made: MadeClass) -> None:
     assert grades["broken"].why.startswith(f"machine fault: {report}: is no report of this grader")
 
 
-def test_a_class_is_read_in_the_order_of_its_roster(tmp_path: Path) -> None:
-    made = class_of(tmp_path / "RUN", [WORSE, None, GPU])
-    assert [one.earned for one in Grades(made.folder)] == [98, None, 100]
+# Decisions ------------------------------------------------------------------------------------------------------------
 
 
-def ended(at: int, earned: float, fault: str = "") -> Ended:
-    moment = START + timedelta(hours=at)
-    attempt = Attempt(number=at, started=moment, ended=moment, exit_code=0, place="node")
-    return Ended(attempt, Path(), Points(earned=earned, graded=10, possible=10), fault)
+@pytest.fixture
+def shared(made: MadeClass) -> MadeClass:
+    """Ada and Bob have one hand-in, Eve has another one, and one student has none."""
+    made.attempt(made.student("ada", files=softmax(1)), GPU)
+    made.student("bob", handin=made.students[0].handin)
+    made.student("eve", files=softmax(2))
+    made.student("lazy")
+    return made
 
 
-STUDENT = Student(key="ada", handin="0" * 16)
-CHOICES = st.one_of(st.sampled_from(["latest", "best"]), st.integers(1, 5))
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 10), st.booleans()), max_size=5),
-    st.lists(st.tuples(CHOICES, st.integers(0, 11)), max_size=4),
-)
-def test_what_counted_last_is_what_counts(tries: list[tuple[int, bool]], decided: list[tuple[object, int]]) -> None:
-    attempts = [ended(at, earned, "" if whole else "fault") for at, (earned, whole) in enumerate(tries, 1)]
-    decisions = [
-        Decision.model_validate(
-            {
-                "at": START + timedelta(minutes=30 * half),
-                "by": "ta",
-                "who": "ada",
-                "kind": "counts",
-                "reason": "so",
-                "counts": wanted,
-                "handin": STUDENT.handin,
-            }
-        )
-        for wanted, half in sorted(decided, key=lambda one: one[1])
+def test_decisions_are_added_and_earlier_ones_stay_byte_for_byte(shared: MadeClass) -> None:
+    ada = shared.students[0]
+    decide_points(shared.folder, ada, 12.5, "  an\nagreement ", "ta")
+    before = shared.folder.decisions_file.read_bytes()
+    decide_points(shared.folder, ada, None, "a mistake")
+    decide_attempt(shared.folder, ada, "1", "the first")
+    assert shared.folder.decisions_file.read_bytes().startswith(before)
+    first, second, third = shared.folder.decisions()
+    assert (first.points, first.reason, first.by, first.handin) == (12.5, "an agreement", "ta", "")
+    assert second.points is None
+    assert second.by != ""
+    assert (third.counts, third.handin) == (1, ada.handin)
+    assert Grades(shared.folder).of(ada).earned == 100
+    assert [told(one).partition(": ")[2] for one in (first, second, third)] == [
+        "12.5 points instead of the graded ones: an agreement",
+        "the override is taken back: a mistake",
+        "attempt 1 counts: the first",
     ]
-    history = changes_of_counting(attempts, decisions, STUDENT)
-    assert history[-1] == counts(attempts, decisions, STUDENT)
-    assert all(one != other for one, other in itertools.pairwise(history))
-    assert set(history) <= {None, *attempts}
 
 
-@given(st.floats(0, 1e6))
-def test_a_number_is_decimal_and_near(value: float) -> None:
-    assert set(number(value)) <= set("0123456789.")
-    assert abs(float(number(value)) - value) <= 5.1e-5
-    assert not number(value).endswith((".", ".0"))
+def test_a_shared_hand_in_is_graded_again_once(shared: MadeClass) -> None:
+    asked = ask_again(shared.folder, shared.students, "the course changed")
+    assert [(one.who, one.kind, one.handin) for one in asked] == [
+        ("ada", "regrade", shared.students[0].handin),
+        ("eve", "regrade", shared.students[2].handin),
+    ]
+    assert shared.folder.decisions() == asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -15,19 +16,17 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from grader.classroom.folder import ClassError
-from grader.classroom.gradebook import file_names
+import grader.submission
+from grader.classroom import lookup
+from grader.classroom.folder import Student
 from grader.classroom.grades import Grades
-from grader.classroom.gradescope import Names, export, results
-from grader.classroom.model import Student
+from grader.classroom.gradescope import export, results
 from grader.report.model import PartResult
-from tests.conftest import ROOT
-from tests.support.classes import WANTED, MadeClass, ending, sample, softmax, with_part
+from tests.support.classes import MadeClass, ending, sample, softmax, with_part
 
 GPU = sample("gpu")
 WORSE = ending(GPU, "softmax", "lengths", "1x1", "failed", "y[0, 3] is 2, and 1 is right\x1b[31m")
 CAUSE = "consistent with a maximum that is not subtracted"
-NAMES = Names(WANTED, ())
 VISIBILITY = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
 FORMAT = {"enum": ["text", "html", "simple_format", "md", "ansi"]}
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
@@ -76,7 +75,7 @@ def made(tmp_path: Path) -> MadeClass:
 
 
 def exported(made: MadeClass) -> Path:
-    return export(made.folder, list(Grades(made.folder)), "all", NAMES, made.folder.path / "exports")
+    return export(made.folder, list(Grades(made.folder)), "all", made.folder.path / "exports")
 
 
 @dataclass
@@ -275,17 +274,22 @@ def test_the_archive_is_as_gradescope_wants_it_and_old_results_go(made: MadeClas
     assert [one.name for one in (first.parent / "results").iterdir()] == ["notes.json"]
 
 
-def test_a_hand_in_that_is_gone_is_told(made: MadeClass) -> None:
-    ada = made.student("ada", files=softmax(1))
-    made.attempt(ada, GPU)
-    shutil.rmtree(made.folder.handins / ada.handin)
-    with pytest.raises(ClassError, match=r"ada: .*no such folder"):
-        exported(made)
+@pytest.mark.parametrize("text", ["", "[]", '{"users": 3}', '{"users": [3]}', '{"users": null}'])
+def test_metadata_that_is_none_names_nobody(tmp_path: Path, text: str) -> None:
+    (tmp_path / "m.json").write_text(text)
+    assert lookup.owners(tmp_path / "m.json") == []
+    assert lookup.owners(tmp_path / "none.json") == []
 
 
-def test_the_names_are_those_of_the_course(made: MadeClass) -> None:
-    assert file_names(made.folder, ROOT) == Names(("gelu.cu", "triton_gelu.py", "softmax.py", "flash_attention.py"), ())
-    run = made.folder.run()
-    made.folder.write(run.model_copy(update={"assignments": ("softmax",)}))
-    assert file_names(made.folder, ROOT).wanted == ("softmax.py",)
-    assert "gelu.cu" in file_names(made.folder, ROOT).known
+@pytest.mark.parametrize("module", [lookup, grader.submission])
+def test_what_runs_at_gradescope_is_python_3_10_with_its_standard_library(module: object) -> None:
+    text = Path(str(module.__file__)).read_text(encoding="utf-8")  # type: ignore[attr-defined]
+    tree = ast.parse(text, feature_version=(3, 10))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    ours = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert ours <= {"grader.submission", "grader.report.model"}
+    taken = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "grader.report.model"
+    ]
+    assert all([one.name for one in node.names] == ["SubmissionInfo"] for node in taken)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from grader.classroom.archive import Source, open_inner, open_source
-from grader.classroom.commands import Platform
 from grader.classroom.folder import ClassError
-from grader.classroom.handins import HandIn, Person
-from grader.classroom.platforms import METADATA, PLATFORMS, Export, recognise
+from grader.classroom.platforms import METADATA, PLATFORMS, Export, HandIn, recognise
+from grader.classroom.roster import Person
 from tests.support import exports
 from tests.support.exports import Handed, unpacked, zipped
 
@@ -43,10 +41,6 @@ def files_of(handin: HandIn) -> dict[str, bytes]:
 
 def in_order(found: Export) -> list[tuple[str, tuple[Person, ...], dict[str, bytes]]]:
     return [(one.where, one.people, files_of(one)) for one in sorted(found.handins, key=lambda one: one.where)]
-
-
-def test_the_option_names_each_platform() -> None:
-    assert get_args(Platform) == ("auto", *PLATFORMS)
 
 
 @pytest.mark.parametrize(
@@ -126,12 +120,6 @@ def test_gradescopes_metadata_is_text_and_nothing_else(
     named = [one for handin in found.handins for one in handin.people]
     assert [(one.name, one.ids) for one in named] == people
     assert found.notes == notes
-
-
-def test_half_a_character_is_none_where_libyaml_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("yaml.CBaseLoader")
-    (handin,) = recognised({METADATA: b's:\n  :submitters:\n  - :name: "a\\uD800b"\n', "s/x.py": b""}).handins
-    assert handin.people == (Person("a?b"),)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from grader.classroom.grades import Grades
-from grader.classroom.record import show, told_grade
+from grader.classroom.record import show
 from tests.support.classes import MadeClass, ending, sample, softmax
 
 GPU = sample("gpu")
@@ -57,9 +57,3 @@ def test_a_student_without_a_grade_is_shown(made: MadeClass) -> None:
     made.attempt(made.student("bob", files=softmax(1)), None, fault="there is no softmax.py", exit_code=2)
     assert shown(made) == "ada  \ngrade: none: nothing was handed in\n"
     assert "grade: none: unusable submission: there is no softmax.py\n" in shown(made, 1)
-
-
-def test_open_points_are_said(made: MadeClass) -> None:
-    made.attempt(made.student("ada", files=softmax(1)), sample("cpu"))
-    (grade,) = Grades(made.folder)
-    assert told_grade(grade) == "50 of 100 points by attempt 1, 50 of 100 points are not graded"

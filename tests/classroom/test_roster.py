@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.classroom.folder import ClassError
-from grader.classroom.handins import Person
-from grader.classroom.model import Student
-from grader.classroom.roster import Ambiguous, ClassList, find, find_all, new_key, read_roster, spellings
+from grader.classroom.folder import ClassError, Student
+from grader.classroom.roster import Ambiguous, ClassList, Person, find, new_key, read_roster
 
 
 def read(text: str | bytes, tmp_path: Path) -> tuple[list[Student], list[str]]:
@@ -96,7 +94,7 @@ def test_rosters_as_they_come(text: str, student: Student, notes: list[str], tmp
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "roster.csv: is empty; expected a first line with the columns, as name,email,sid"),
+        ("", "roster.csv: is empty; expected a CSV file whose first line names the columns, as name,email,sid"),
         ("name,email\n", "roster.csv: has no students; expected a line for each"),
         ("group,mark\nA,1\n", "the first line has no column that says who a student is, as name, firstname, lastname, email"),
         ("name,email,mail\nA,a@b,a@b\n", "roster.csv: the columns email and mail are both the email; keep one"),
@@ -105,7 +103,7 @@ def test_rosters_as_they_come(text: str, student: Student, notes: list[str], tmp
         ("name\n\"Lovelace, Ada\"\nAda Lovelace\n", "roster.csv:3: name 'ada lovelace' is in line 2 too"),
         ("name,sid,alias\nAda,1,x\nBen,2,X\n", "roster.csv:3: alias 'X' is in line 2 too"),
         ("name,sid\nAda,1,2\n", "roster.csv:2: has 3 cells; the first line has 2"),
-        ('name,sid\nAda,1\n"Ben,2\n', "roster.csv:3: is no CSV (unexpected end of data)"),
+        ('name,sid\nAda,1\n"Ben,2\n', "roster.csv:3: a quoted cell has no end"),
         ("name,sid\nJürgen,1\n".encode("cp1252"), "roster.csv: is not in UTF-8; save it as `CSV UTF-8`"),
         ("name,sid\n".encode("utf-16"), "roster.csv: is not in UTF-8"),
     ],
@@ -117,7 +115,7 @@ def test_a_roster_that_cannot_be_used_is_refused_with_its_line(text: str | bytes
 
 
 def test_a_roster_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ClassError, match=r"gone\.csv: cannot be read \(No such file or directory\); expected a roster"):
+    with pytest.raises(ClassError, match=r"gone\.csv: cannot be read \(No such file or directory\)"):
         read_roster(tmp_path / "gone.csv")
 
 
@@ -136,18 +134,6 @@ def test_no_file_is_a_traceback(tmp_path_factory: pytest.TempPathFactory, conten
 
 
 # Keys -----------------------------------------------------------------------------------------------------------------
-
-WORDS = st.text(max_size=120)
-
-
-@given(
-    st.lists(st.tuples(WORDS, st.dictionaries(st.sampled_from(["login", "email", "sid", "folder"]), WORDS)), max_size=5)
-)
-def test_every_key_is_one_and_no_two_are_equal(people: list[tuple[str, dict[str, str]]]) -> None:
-    taken: set[str] = set()
-    keys = [Student(key=new_key(name, ids, taken)).key for name, ids in people]
-    assert len({key.casefold() for key in keys}) == len(keys)
-    assert not [key for key in keys if key.startswith(("-", "."))]
 
 
 @pytest.mark.parametrize(
@@ -235,8 +221,8 @@ def test_a_group_without_a_letter_in_its_name_is_nobodys_name() -> None:
 @pytest.mark.parametrize(
     ("person", "words"),
     [
-        (Person("Jürgen Müller"), "Jürgen Müller may be jm or jm2, by the name 'Jürgen Müller'"),
-        (Person("Ada", {"sid": "0013", "email": "ada.l@uni.edu"}), "Ada may be al12 or at, by ids"),
+        (Person("Jürgen Müller"), "Jürgen Müller may be jm or jm2, by the name 'Jürgen Müller': nobody was chosen"),
+        (Person("Ada", {"sid": "0013", "email": "ada.l@uni.edu"}), "Ada may be al12 or at, by ids: nobody was chosen"),
     ],
 )
 def test_of_two_students_nobody_is_chosen(person: Person, words: str) -> None:
@@ -245,22 +231,12 @@ def test_of_two_students_nobody_is_chosen(person: Person, words: str) -> None:
     assert str(why.value) == words
 
 
-def test_a_student_who_was_added_is_found_again() -> None:
-    students = ClassList(ROSTER)
-    added = students.add(Person("Ada Lovelace", {"sid": "99", "email": "x@y.z"}))
-    assert added.key == "x@y.z"
-    assert students.find(Person("", {"sid": "99"})) == added
-    assert [one.key for one in students.namesakes(spellings("Ada Lovelace"))] == ["al12", "x@y.z"]
-    assert [one.key for one in students] == [*(one.key for one in ROSTER), "x@y.z"]
-
-
 @pytest.mark.parametrize(
     ("who", "key"),
     [("al12", "al12"), ("AL12", "al12"), (" ada   lovelace", "al12"), ("Lovelace, Ada", "al12"), ("0013", "at"), ("turing-a", "at")],
 )  # fmt: skip
 def test_who_is_a_key_a_name_or_an_id(who: str, key: str) -> None:
     assert find(ROSTER, who).key == key
-    assert find_all(ROSTER, [who, key]) == [find(ROSTER, key)]
 
 
 @pytest.mark.parametrize(

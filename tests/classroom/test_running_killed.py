@@ -17,8 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grader.classroom.grading import DRAFTS
-from grader.classroom.task import read_tasks
+from grader.classroom.tasks import DRAFTS, read_tasks
 from grader.report.json_file import read_report
 from tests.conftest import IMPORTS, Course, open_to_workers
 from tests.support.gradings import Scripted
@@ -32,16 +31,14 @@ LIMIT_S = 60  # of a grading that takes three to six on idle cores
 RUN = """
 import sys
 from pathlib import Path
-from grader.classroom.differences import course_of
 from grader.classroom.folder import RunFolder
 from grader.classroom.grading import grader_run
-from grader.classroom.dispatch import Options
-from grader.classroom.running import grade_class
+from grader.classroom.run import Options, grade_class
 from grader.console import console
 from grader.nvidia import ListedGpu
 
 folder, notes = RunFolder(Path(sys.argv[1])), Path(sys.argv[2])
-run = grader_run(folder.run(), course_of(folder.run()))
+run = grader_run(folder.run())
 
 def command(handin, output, gpu):
     script = handin / "script.md"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from grader.classroom.folder import ClassError
-from grader.classroom.sheet import FORMULA, defused, parsed, read_sheet, written
+from grader.classroom.sheet import FORMULA, parsed, written
 
 CELL = st.text(alphabet='ab,;"\n\r\t é=0.\udcff', max_size=6)
 QUOTED_CELL = CELL.map(lambda text: '"' + text.replace('"', '""') + '"')
@@ -55,12 +54,12 @@ def test_the_values_are_those_that_csv_reads(rows: list[list[str]], end: str) ->
     text = "".join(",".join(row) + end for row in rows)
     assume("\r" not in text.replace("\r\n", ""))
     sheet = parsed(text.encode("utf-8", "surrogateescape"), "grades.csv")
-    assert [list(row.values) for row in sheet.all_rows] == list(csv.reader(io.StringIO(text, newline="")))
+    assert [row.values for row in sheet.all_rows] == list(csv.reader(io.StringIO(text, newline="")))
 
 
 def test_rows_have_the_numbers_of_their_lines() -> None:
     sheet = parsed(b'a,b\r\n"x\ny",1\r\n\r\nlast,2', "grades.csv")
-    assert [(row.line, row.values) for row in sheet.rows] == [(2, ("x\ny", "1")), (5, ("last", "2"))]
+    assert [(row.line, tuple(row.values)) for row in sheet.rows] == [(2, ("x\ny", "1")), (5, ("last", "2"))]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_rows_have_the_numbers_of_their_lines() -> None:
     [
         (b"", "grades.csv: is empty"),
         (b"\xef\xbb\xbf \r\n", "grades.csv: is empty"),
-        ("a,b\n".encode("utf-16"), "grades.csv: is no CSV file in UTF-8"),
+        ("a,b\n".encode("utf-16"), "grades.csv: is not in UTF-8"),
         (b'a,b\n1,"2\n3,4\n', "grades.csv:2: a quoted cell has no end"),
         (b'a,b\n1,"2""3\n', "grades.csv:2: a quoted cell has no end"),
     ],
@@ -84,11 +83,6 @@ def test_a_row_that_is_too_short_for_its_grade_is_refused() -> None:
         parsed(b"a,b\n1\n", "grades.csv").filled(1, {2: "5"})
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ClassError, match="cannot be read"):
-        read_sheet(tmp_path / "none.csv")
-
-
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=4), st.floats(-1e6, 1e6))
 @example(["=1+1", "\t=1", "\r@x", "-2"], -3.5)
 def test_our_own_cells_are_no_formulas_and_numbers_stay_numbers(texts: list[str], value: float) -> None:
@@ -98,9 +92,3 @@ def test_our_own_cells_are_no_formulas_and_numbers_stay_numbers(texts: list[str]
     assert not any(cell.startswith(FORMULA) for cell in row[:-2])
     assert float(row[-2]) == value
     assert row[-1] == ""
-
-
-def test_each_sign_of_a_formula_is_defused() -> None:
-    for sign in "=+-@\t\r":
-        assert defused(f"{sign}cmd") == f"'{sign}cmd"
-    assert defused("Ada =1") == "Ada =1"

@@ -13,9 +13,8 @@ import pytest
 
 import grader
 from grader.classroom import slurm
-from grader.classroom.folder import ClassError, RunFolder
-from grader.classroom.model import Attempt, ClassRun, Student, Students
-from grader.classroom.slurm import MOST_TASKS, in_queue, submit
+from grader.classroom.folder import Attempt, ClassError, ClassRun, RunFolder, Student, Students
+from grader.classroom.slurm import MOST_TASKS, submit
 from grader.fingerprint import fingerprint
 from grader.sandbox.base import InfraError
 from tests.conftest import IMPORTS, Course
@@ -63,28 +62,37 @@ class Slurm:
         return f"{len(self.submitted)};cluster\n"
 
 
-def tasks_of(batch: Path | None) -> list[str]:
-    assert batch is not None
-    return (batch / "tasks.txt").read_text().splitlines()
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    made = Slurm()
+    monkeypatch.setattr(slurm, "ask", made)
+    return made
 
 
-def test_a_batch_has_what_is_left_and_not_in_the_queue(tmp_path: Path) -> None:
-    folder, queue = a_class(tmp_path / "run", 5), Slurm()
+def tasks_of(folder: RunFolder, batch: int) -> list[str]:
+    return (folder.path / "slurm" / f"batch.{batch}" / "tasks.txt").read_text().splitlines()
+
+
+def test_a_batch_has_what_is_left_and_not_in_the_queue(tmp_path: Path, queue: Slurm) -> None:
+    folder, others = a_class(tmp_path / "run", 5), a_class(tmp_path / "others", 2)
+    assert submit(others)[0].startswith("job 1: 2 hand-ins; ")
+    queue.submitted.clear()
     graded(folder, 0)
-    first = submit(folder, ["--partition=gpu"], ask=queue)
-    assert (first.job, first.handins, first.waiting) == ("1", 4, 0)
-    assert tasks_of(first.batch) == [handin(one) for one in (1, 2, 3, 4)]
-    assert queue.submitted[0][-2:] == ["--partition=gpu", str(first.batch / "job.sh")]
+    says = f"`grader class status {folder.path}` says how far it is"
+    assert submit(folder, ["--partition=gpu"]) == [f"job 1: 4 hand-ins; {says}"], (
+        "another class's jobs are not this one's"
+    )
+    assert tasks_of(folder, 1) == [handin(one) for one in (1, 2, 3, 4)]
+    assert queue.submitted[0][-2:] == ["--partition=gpu", str(folder.path / "slurm" / "batch.1" / "job.sh")]
     assert "--array=1-4" in queue.submitted[0]
-    assert submit(folder, ask=queue) == slurm.Submitted(None, "", 0, 4), "all is in the queue"
-    del queue.queue[1:3]  # these have ended, one without a grade
+    assert submit(folder) == ["4 in the queue already", "nothing else is left to submit"]
+    del queue.queue[3:5]  # these have ended, one without a grade
     graded(folder, 2)
-    second = submit(folder, ask=queue)
-    assert (second.handins, second.waiting, tasks_of(second.batch)) == (1, 2, [handin(3)])
-    assert second.batch != first.batch
+    assert submit(folder) == ["2 in the queue already", f"job 2: 1 hand-in; {says}"]
+    assert tasks_of(folder, 2) == [handin(3)]
     for number in (1, 3, 4):
         graded(folder, number)
-    assert submit(folder, ask=queue) == slurm.Submitted(None, "", 0, 0)
+    assert submit(folder) == ["nothing else is left to submit"]
 
 
 @pytest.mark.parametrize(
@@ -97,26 +105,20 @@ def test_a_batch_has_what_is_left_and_not_in_the_queue(tmp_path: Path) -> None:
         ({"device": "cpu", "speed": True}, False),
     ],
 )
-def test_a_gpu_is_asked_for_where_the_class_needs_one(tmp_path: Path, fields: dict[str, object], asks: bool) -> None:
-    queue = Slurm()
-    submit(a_class(tmp_path / "run", 1, **fields), ask=queue)
+def test_a_gpu_is_asked_for_where_the_class_needs_one(
+    tmp_path: Path, queue: Slurm, fields: dict[str, object], asks: bool
+) -> None:
+    submit(a_class(tmp_path / "run", 1, **fields))
     assert ("--gres=gpu:1" in queue.submitted[0]) == asks
 
 
-def test_an_array_is_never_larger_than_slurm_takes(tmp_path: Path) -> None:
-    folder, queue = a_class(tmp_path / "run", 2 * MOST_TASKS + 1), Slurm()
-    lines = tasks_of(submit(folder, at_once=8, ask=queue).batch)
+def test_an_array_is_never_larger_than_slurm_takes(tmp_path: Path, queue: Slurm) -> None:
+    folder = a_class(tmp_path / "run", 2 * MOST_TASKS + 1)
+    submit(folder, at_once=8)
+    lines = tasks_of(folder, 1)
     assert len(lines) == 667
     assert "--array=1-667%8" in queue.submitted[0]
     assert [one for line in lines for one in line.split()] == [handin(one) for one in range(2 * MOST_TASKS + 1)]
-
-
-def test_another_classs_jobs_are_not_this_ones(tmp_path: Path) -> None:
-    queue = Slurm()
-    mine, others = a_class(tmp_path / "mine", 2), a_class(tmp_path / "others", 2)
-    submit(others, ask=queue)
-    assert in_queue(mine, queue) == set()
-    assert submit(mine, ask=queue).handins == 2
 
 
 @pytest.mark.parametrize(
@@ -127,8 +129,8 @@ def test_an_array_task_grades_the_hand_ins_of_its_line(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/echo")
     folder = a_class(tmp_path / "a class's run", 5)
-    batch = submit(folder, each=2, only_write=True).batch
-    assert batch is not None
+    batch = folder.path / "slurm" / "batch.1"
+    assert submit(folder, each=2, only_write=True) == [f"{batch}: 5 hand-ins, not submitted"]
     done = subprocess.run(["sh", batch / "job.sh"], env={"PATH": os.defpath} | index, capture_output=True, text=True)
     words = f"-m grader class run {folder.path} --limit 2 --only {handin(2)} --only {handin(3)}"
     assert (done.returncode, done.stdout.strip()) == (0, words), done.stderr

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import socket
-from pathlib import Path
 
 import pytest
 
-from grader.classroom.model import ClassRun
+from grader.classroom.folder import ClassRun
 from grader.classroom.station import Station, shares_of_cores, stations
 from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError, UsageError
@@ -79,32 +77,6 @@ def test_no_two_gpus_share_a_physical_core() -> None:
         assert max(map(len, physical)) - min(map(len, physical)) <= 1
     assert shares_of_cores([0, 16, 1, 17], 3, of_sixteen) == [[]] * 3
     assert shares_of_cores(range(8), 2, lambda core: (0, core // 8)) == [[]] * 2, "eight threads of one core"
-
-
-def test_stations_have_different_cores() -> None:
-    own = os.sched_getaffinity(0)
-    found = [ListedGpu(f"GPU-{number}", "H100") for number in range(max(len(own) // 2, 1))]
-    made = stations(a_run(), found, [])
-    if len(own) > 1:
-        assert sorted(core for one in made for core in one.cores) == sorted(own)
-    assert [one.cores for one in stations(a_run(), [*found, *found, ONE], [])] == [[]] * (2 * len(found) + 1)
-
-
-def test_two_runs_of_a_machine_do_not_meet_on_a_gpu(tmp_path: Path) -> None:
-    mine, other, elsewhere = Station(ONE, tmp_path), Station(ONE, tmp_path), Station(TWO, tmp_path)
-    held = mine.lock()
-    assert held is not None
-    assert other.lock() is None
-    assert other.waits
-    assert elsewhere.lock() is not None
-    held.release()
-    assert other.lock() is not None
-    assert not other.waits
-
-
-def test_two_runs_share_a_cpu() -> None:
-    assert Station(None).lock() is not None
-    assert Station(None).lock() is not None
 
 
 @pytest.mark.parametrize(

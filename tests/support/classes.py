@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from grader.classroom.folder import RunFolder
+from grader.classroom.folder import Attempt, ClassRun, Decision, RunFolder, Student, Students
 from grader.classroom.lookup import content_hash
-from grader.classroom.model import Attempt, ClassRun, Decision, Student, Students
 from grader.report.model import AssignmentResult, CaseResult, GroupResult, Outcome, PartResult, Points, Report
 from tests.conftest import ROOT
 

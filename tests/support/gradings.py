@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import grader
-from grader.classroom.folder import RunFolder
-from grader.classroom.model import Attempt, ClassRun, Student, Students
+from grader.classroom.folder import Attempt, ClassRun, RunFolder, Student, Students
 from grader.fingerprint import fingerprint
 from grader.report.model import Environment, Isolation, Points, Report, SubmissionInfo
 
