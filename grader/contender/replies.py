@@ -33,8 +33,8 @@ def fault_of(error: WorkerError, on_cpu: bool = True) -> Fault:
 
 
 def build_fault(output: str, whose: Whose = "toolchain") -> Fault:
-    """The fault of a failed build, with the compiler's first error and the lines after it (before it, if the error
-    names no line).
+    """The fault of a failed build, with the first error that names a line and the lines after it (an error without a line
+    only if there is no other, with the lines before it).
 
     The outcome is `not_implemented` if the starter's own #error is still there.
     """
@@ -44,7 +44,8 @@ def build_fault(output: str, whose: Whose = "toolchain") -> Fault:
         named = re.match(r"(?:.*/)?([^/:(]+)[:(]\d", stub)
         name = named[1] if named else "the file"
         return Fault("not_implemented", f"{name} still has the starter's #error line: nothing was built")
-    first = errors[0] if errors else -1
+    placed = [index for index in errors if re.match(r"(?:.*/)?[^\s:(/]+[:(]\d", lines[index])]
+    first = next(iter([*placed, *errors]), -1)  # a build tool's own words come before the compiler's
     message = lines[first] if errors else "the build failed"
     before = lines[:first][-5:] if errors and not re.match(r"[^\s:(]+[:(]\d", message) else []
     told = "\n".join([*before, *lines[first + 1 : first + 30]]).strip("\n")

@@ -35,6 +35,7 @@ from grader.contender.watch import Allowance, CallLimits, Watch
 from grader.contender.worker import Worker
 from grader.protocol import Build, ProtocolError, Reply, Time
 from grader.report.model import UNDECIDED
+from grader.verdict.hints import hint_for
 from grader.worker.errors import LoadError, describe
 from tests.support.open_files import open_files
 
@@ -145,6 +146,18 @@ def test_the_starters_own_error_line_is_not_implemented() -> None:
         fault = build_fault(f"{place}: error: {line}\n   24 | {line}\n      |  ^~~~~\n")
         assert fault.outcome == "not_implemented"
         assert fault.message == "gelu.cu still has the starter's #error line: nothing was built"
+
+
+def test_a_build_tools_own_words_do_not_hide_the_compilers() -> None:
+    """As PyTorch's build tells a missing header: the hint is looked for in the compiler's first error."""
+    told = (
+        "Error building extension 'submission_gelu': [1/3] /usr/local/cuda/bin/nvcc -I/opt/torch/include -c gelu.cu -o gelu.o\n"
+        "FAILED: [code=2] gelu.o\n/usr/local/cuda/bin/nvcc -I/opt/torch/include -c gelu.cu -o gelu.o\n"
+        'gelu.cu(12): error: namespace "torch" has no member "Tensor"\n  torch::Tensor gelu(torch::Tensor x) {\n         ^\n'
+    )
+    fault = build_fault(told)
+    assert fault.message == 'gelu.cu(12): error: namespace "torch" has no member "Tensor"'
+    assert hint_for(fault.message, fault.traceback) == "torch-header"
 
 
 def test_a_build_that_failed_without_a_word_is_told_too() -> None:
