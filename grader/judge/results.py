@@ -16,6 +16,7 @@ from grader.judge.canary import Canary
 from grader.judge.cases import BoundSpeedCase, ReportPlace
 from grader.judge.compilation import Compilation
 from grader.judge.evidence import CaseRefused, CheckFailed, Evidence, with_input
+from grader.judge.ownership import ForeignOperators, in_words_of_the_source
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
@@ -137,6 +138,8 @@ class Results:
 
     def _looked_into(self, place: ReportPlace, error: BaseException | None) -> BaseException | None:
         """The error of a case, or the machine's fault behind it."""
+        if isinstance(error, ForeignOperators):
+            error = in_words_of_the_source(error, self.standing.hints(place.assignment))
         if not isinstance(error, ContenderFault):
             return error
         if error.outcome == "skipped" and error.raised_by == "submission":

@@ -14,7 +14,7 @@ POLICY = """
 [policy]
 forbidden = ["torch.add", ".add", "@"]
 operators = ["neg"]
-imports = ["numpy", "torch", "triton", "threading"]
+imports = ["functools", "numpy", "os", "torch", "triton", "threading"]
 
 [[part]]"""
 BY_HAND = (
@@ -68,9 +68,62 @@ SOURCES = {
         "by_name.py, line 3: uses torch.add; the work has to be done by your own kernel",
     ),
     "tried_out": (
-        "import torch\ndef double(x):\n    return by_hand(x)\nx = torch.ones(3)\nprint(double(x) - torch.add(x, x))\n",
+        BY_HAND + "\ndef double(x):\n    return by_hand(x)\nx = torch.ones(3)\nprint(double(x) - torch.add(x, x))\n",
+        "passed",
+        "",
+    ),
+    "never_called": (
+        BY_HAND + "USE_TORCH = False\ndef reference(x):\n    return torch.add(x, x)\n"
+        "class Naive(torch.nn.Softmax):\n    def forward(self, x):\n        return x @ x\n"
+        "def double(x):\n    if USE_TORCH:\n        return exec('x') or reference(x)\n    return by_hand(x)\n"
+        "if __name__ == '__main__':\n    import subprocess\n",
+        "passed",
+        "",
+    ),
+    "by_a_string": (
+        "import torch\ndef double(x):\n    return eval('torch.' + 'add')(x, by_hand(x) - x)\n",
         "forbidden",
-        "tried_out.py, line 5: uses torch.add; the work has to be done by your own kernel, and what tries it out stands below `if __name__",
+        "PyTorch's operator `sub` ran",
+    ),
+    "by_torchs_compiler": (
+        "import torch\n@torch.compile\ndef twice_(x):\n    return x + x\ndef double(x):\n    by_hand(x)\n    return twice_(x)\n",
+        "forbidden",
+        "by_torchs_compiler.py:4: PyTorch's operator `add` ran",
+    ),
+    "with_another_watch": (
+        "import torch, triton\nWORDS = 'import grader.worker.operators as o\\no.OperatorWatch.note = print'\n"
+        "getattr(triton.runtime.jit, '__buil' + 'tins__')['ex' + 'ec'](WORDS)\n"
+        "def double(x):\n    by_hand(x)\n    return x + x\n",
+        "forbidden",
+        "the submission changes grader.worker.operators.OperatorWatch.note; the work has to be done by your own kernel",
+    ),
+    "with_other_code_in_the_watch": (
+        "def double(x):\n    watch = __import__('grader.worker.operators').worker.operators\n"
+        "    watch._is_logic.__code__ = (lambda *_: True).__code__\n    by_hand(x)\n    return x + x\n",
+        "forbidden",
+        "the submission changes grader.worker.operators._is_logic; the work",
+    ),
+    "out_of_sight": (
+        "import torch\ndef double(x):\n    by_hand(x)\n    with torch._C._DisableTorchDispatch():\n        return x + x\n",
+        "forbidden",
+        "out_of_sight.py:4: the submission hides what runs (torch._C._DisableTorchDispatch)",
+    ),
+    "as_if_a_librarys": (
+        "import torch, triton\nhidden = {}\nexec(compile('def add(x): return x + x', triton.__file__, 'exec'), hidden)\n"
+        "def double(x):\n    by_hand(x)\n    return hidden['add'](x)\n",
+        "forbidden",
+        "as_if_a_librarys.py:3: the submission passes code off as a library's (compile)",
+    ),
+    "in_another_process": (
+        "import os, torch\ndef double(x):\n    y = by_hand(x)\n    if (pid := os.fork()) == 0:\n        os._exit(0)\n"
+        "    os.waitpid(pid, 0)\n    return y\n",
+        "forbidden",
+        "in_another_process.py:4: the submission starts a process (os.fork)",
+    ),
+    "from_pytorchs_inside": (
+        "from torch.utils.cpp_extension import load_inline\ndef double(x):\n    return by_hand(x)\n",
+        "forbidden",
+        "line 1: imports torch.utils.cpp_extension, which this assignment does not allow: take it out, or put it below",
     ),
     "by_operator": (
         "def double(x):\n    y = x.clone()\n    return y + x\n",

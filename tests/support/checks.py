@@ -15,7 +15,7 @@ MODULES = (
     "grader.judge.ownership",
     "grader.judge.properties",
 )
-ENDS = ("CheckFailed", "CaseRefused", "ContenderFault", "WroteOutside")
+ENDS = ("CheckFailed", "CaseRefused", "ContenderFault", "ForeignOperators", "WroteOutside")
 
 
 @dataclass(frozen=True)
