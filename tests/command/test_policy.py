@@ -56,6 +56,29 @@ SOURCES = {
         "forbidden",
         "by_numpy.py:3: PyTorch's operator `__array__` ran",
     ),
+    "into_its_memory": (
+        "import numpy, torch\nclass Seen:\n    def __init__(self, t):\n"
+        "        self.__array_interface__ = {'shape': tuple(t.shape), 'typestr': '<f4', 'data': (t.data_ptr(), False), 'version': 3}\n"
+        "def double(x):\n    y = by_hand(x)\n    seen = numpy.asarray(Seen(y))\n    seen += 1\n    seen -= 0.5\n    return y.clone()\n",
+        "forbidden",
+        "the submission returns what no kernel wrote: the host wrote",
+    ),
+    "by_an_array": (
+        "import numpy, torch\ndef double(x):\n    y = by_hand(x)\n    return torch.from_numpy(numpy.ones(x.shape, numpy.float32))\n",
+        "forbidden",
+        "the submission returns what no kernel wrote: the host wrote",
+    ),
+    "by_numbers_beside_a_kernel": (
+        "import torch\ndef double(x):\n    by_hand(x)\n    return torch.tensor([2 * float(one) for one in x], dtype=x.dtype)\n",
+        "forbidden",
+        "the submission returns what no kernel wrote: the host wrote",
+    ),
+    "with_a_table_of_its_own": (
+        "import torch\ndef double(x):\n    table = torch.tensor([0.0, 1.0], dtype=x.dtype)\n"
+        "    assert torch.as_tensor([1.0, 2.0]).numel() == len(table)\n    return by_hand(x)\n",
+        "passed",
+        "",
+    ),
     "by_a_thread": (
         "from threading import Thread\ndef double(x):\n    out = by_hand(x)\n"
         "    thread = Thread(target=lambda: out.copy_(x * 2))\n    thread.start()\n    thread.join()\n    return out\n",
