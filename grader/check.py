@@ -28,7 +28,7 @@ from grader.sandbox.base import InfraError
 from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub, in_place_of
 from grader.verdict import text
 from grader.verdict.blame import blamed
-from grader.verdict.sources import binds
+from grader.verdict.sources import PythonFile, binds, uses_of
 
 MAX_SOURCE_BYTES = 1 << 20
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
@@ -38,11 +38,17 @@ _absent = partial(CaseResult, tries="", outcome="not_implemented")
 
 @dataclass(frozen=True)
 class Look:
-    """A first look at an assignment's file. result: the mistake that was found without running the file; None if none was."""
+    """A first look at an assignment's file.
+
+    Attributes:
+        result: the mistake that was found without running the file; None if none was.
+        hint: the first line that uses what the student should write, with words; "" if there is none.
+    """
 
     assignment: Assignment
     path: Path
     result: CaseResult | None
+    hint: str = ""
 
 
 class Saved(Exception):
@@ -54,10 +60,26 @@ def look(request: Request) -> list[Look]:
     assignments = load_course(request.course, request.assignments)
     found = survey_for(request, assignments)
     folder = request.submission / found.inside
-    return [
-        Look(one, folder / one.spec.file, _look(folder / one.spec.file, one, request.course, found))
-        for one in assignments
-    ]
+    looks = []
+    for one in assignments:
+        path = folder / one.spec.file
+        result = _look(path, one, request.course, found)
+        looks.append(Look(one, path, result, "" if result is not None else _hint(path, one)))
+    return looks
+
+
+def _hint(path: Path, assignment: Assignment) -> str:
+    policy, source = assignment.spec.policy, b""
+    with contextlib.suppress(OSError):
+        if path.suffix == ".py" and path.is_file() and path.stat().st_size <= MAX_SOURCE_BYTES:
+            source = path.read_bytes()
+    first = next(uses_of([PythonFile(path.name, source)], () if policy is None else policy.forbidden), None)
+    if first is None:
+        return ""
+    named = first.words.removeprefix("uses ")
+    return (
+        f"{first.file}, line {first.line}: {named} here: the course wants your own; a call that runs this is forbidden"
+    )
 
 
 def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> CaseResult | None:
@@ -133,6 +155,8 @@ def check(
     for one in looks:
         if one.result is not None:
             view.seen(one.assignment, one.result)
+        if one.hint:
+            view.hint(one.hint)
     unseen = [one for one in looks if one.result is None]
     unseen.sort(key=lambda one: -_minute_saved(one.path))  # files saved in the same minute keep the course's order
     runnable = [one.assignment for one in unseen]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from grader.protocol import RaisedBy
+from grader.protocol import RaisedBy, RanOperator
 from grader.report.model import ErrorMap, Outcome
 
 Whose: TypeAlias = RaisedBy | Literal["answer", "machine"]
@@ -25,6 +25,7 @@ class Fault(Exception):
         of_file: whether the file is at fault before any call: it must not be run, or could not be built or loaded.
         map: of a wrong output.
         outside: a write outside of the tensors (`arena.Stray`), with the call's outputs; None for other faults.
+        operators: of PyTorch that ran and must not, if that is the fault.
         cut_off: whether the call ended only because everything in its jail was ended, for what another worker had left
             behind: it says nothing, and is repeated.
         of_start: whether a worker did not start.
@@ -40,6 +41,7 @@ class Fault(Exception):
         of_file: bool = False,
         map: ErrorMap | None = None,
         outside: tuple[Any, Mapping[str, Any]] | None = None,
+        operators: tuple[RanOperator, ...] = (),
         cut_off: bool = False,
         of_start: bool = False,
     ) -> None:
@@ -48,7 +50,13 @@ class Fault(Exception):
         super().__init__(self.message)
         self.traceback, self.details, self.map = traceback, details, map
         self.whose: Whose = whose
-        self.of_file, self.outside, self.cut_off, self.of_start = of_file, outside, cut_off, of_start
+        self.of_file, self.outside, self.operators, self.cut_off, self.of_start = (
+            of_file,
+            outside,
+            operators,
+            cut_off,
+            of_start,
+        )
 
     @classmethod
     def wrong(cls, message: str, details: tuple[str, ...] = (), map: ErrorMap | None = None) -> Fault:

@@ -48,8 +48,7 @@ class Admission:
             told = "" if hangs.has_given_up(place) else self.compilation.check(case)
             raise Fault("skipped", f"{TOO_MUCH_TO_INTERPRET}; {told}" if told else TOO_MUCH_TO_INTERPRET)
         hangs.check(place)
-        same_part = (one for one in self.run.cases if one.place.of_part == place.of_part)
-        self.standing.check_source(place.assignment, case or next(same_part, None))
+        self.standing.check_source(place.assignment)
 
     def check_timing(self, place: ReportPlace, sizes: SpeedSizes) -> None:
         """Raise Fault or pytest's skip if a speed case is not timed: no GPU, no file, or a wrong answer in its

@@ -65,7 +65,7 @@ class Compilation:
         for case in self._cases:
             with suppress(Fault):
                 if case.assignment is assignment:
-                    self._standing.check_source(assignment, case)
+                    self._standing.check_source(assignment)
                     self._ahead[case.id] = self._thread.submit(self._compile, case)
 
     def drop(self, case: BoundCase) -> None:

@@ -15,45 +15,40 @@ from grader.protocol import MAX_OPERATORS, RanKernel, RanOperator
 from grader.report.model import GpuTime, Outcome
 from grader.verdict.gpu_time import decoy, gpu_time, without_own
 from grader.verdict.policy import foreign_operators
+from grader.verdict.sources import ForbiddenUse
 
 NOT_YOURS = "the work has to be done by your own kernel"
-TRIED_OUT = f'{NOT_YOURS}, and what tries it out stands below `if __name__ == "__main__":`'
 READING_LIMITS = f"{CPU_LIMIT_S} s of a processor and {MEMORY_LIMIT_BYTES >> 30} GiB are what there is"
+HINTS_SHOWN = 3  # lines that may have run an operator of which no line is known
 
 
 def question_of(assignment: Assignment) -> Question:
     """The question to the reading process for an assignment."""
     policy, spec = assignment.spec.policy, assignment.spec
     imports, forbidden = (None, ()) if policy is None else (tuple(policy.imports), tuple(policy.forbidden))
-    return Question(spec.file, spec.entry, spec.language, imports, forbidden)
+    return Question(spec.file, spec.language, imports, forbidden)
 
 
-def source_fault(assignment: Assignment, answer: Answer | None, gradients: bool) -> Fault | None:
+def source_fault(assignment: Assignment, answer: Answer | None) -> Fault | None:
     """Why a submission's source must not be run or cannot be run; None if it may.
 
     Args:
         answer: of the reading process; None if the source exceeded its limits.
-        gradients: whether a call asks for gradients.
     """
     if answer is None:
         words = f"{assignment.spec.file} and the files beside it take too long to be read, or too much memory: {READING_LIMITS}"
         return Fault("forbidden", words, of_file=True)
-    uses = answer.gradients if gradients else answer.plain
-    if not uses.count:
+    if not answer.refused:
         outcome: Outcome = "build_failed" if assignment.spec.language == "cuda" else "failed"
         return Fault(outcome, answer.unreadable, of_file=True) if answer.unreadable else None
-    (first, *others), (line, *other_lines) = uses.findings, uses.lines
-    more = f" (and {uses.count - 1} more)" if others else ""
-    frames = zip(others, other_lines, strict=True)
-    told = f"    {line}\n" + "".join(
-        f'  File "{one.file}", line {one.line}: {one.words}\n    {of}\n' for one, of in frames
+    first, *others = answer.refused
+    more = f" (and {answer.count - 1} more)" if others else ""
+    told = f"    {first.code}\n" + "".join(
+        f'  File "{one.file}", line {one.line}: {one.words}\n    {one.code}\n' for one in others
     )
-    if uses.count == uses.absent:
-        message = f"{first.file}, line {first.line}: {first.words}{more}"
-        return Fault("failed", message, told, of_file=not gradients)
-    why = TRIED_OUT if first.tried_out else NOT_YOURS
-    message = f"{first.file}, line {first.line}: {first.words}{more}; {why}"
-    return Fault("forbidden", message, told, of_file=not gradients)
+    why = f"; {NOT_YOURS}" if assignment.spec.language == "cuda" else ""
+    message = f"{first.file}, line {first.line}: {first.words}{more}{why}"
+    return Fault("forbidden", message, told, of_file=True)
 
 
 def check_operators(operators: Sequence[RanOperator], assignment: Assignment) -> None:
@@ -62,12 +57,33 @@ def check_operators(operators: Sequence[RanOperator], assignment: Assignment) ->
     if policy is None:
         return
     if foreign := foreign_operators(operators, policy.operators):
-        first = next((one for one in foreign if one.place), foreign[0])
+        told = next((one for one in foreign if " " in one.name), None)  # what `grader/worker/guard.py` has found
+        first = told or next((one for one in foreign if one.place), foreign[0])
         where = f"{first.place}: " if first.place else ""
-        raise Fault("forbidden", f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}")
+        if told is not None:
+            raise Fault("forbidden", f"{where}the submission {told.name}; {NOT_YOURS}")
+        words = f"{where}PyTorch's operator `{first.name}` ran; {NOT_YOURS}"
+        raise Fault("forbidden", words, operators=tuple(foreign))
     if len(operators) >= MAX_OPERATORS:  # the record is full: whatever ran after that is not in it
         words = f"{len(operators)} different operators of PyTorch's ran in one call, and no more are noted"
         raise Fault("forbidden", f"{words}: nobody can tell what else ran; {NOT_YOURS}")
+
+
+def in_words_of_the_source(fault: Fault, hints: Sequence[ForbiddenUse]) -> Fault:
+    """A fault of `check_operators` with the student's own name for the operator and the line itself, where the source has a hint there.
+
+    Of an operator whose line is not known, as in autograd's threads, the hints tell the lines that may have run it.
+    """
+    places = {f"{one.file}:{one.line}": one for one in reversed(hints)}
+    first = next((one for one in fault.operators if one.place), None)
+    if first is None and hints:
+        named = "; ".join(f"{one.file}, line {one.line}, {one.words}" for one in hints[:HINTS_SHOWN])
+        return Fault("forbidden", fault.message, details=(f"{named}: perhaps there",))
+    found = places.get(first.place) if first is not None else None
+    if found is None:
+        return fault
+    message = f"{found.file}, line {found.line}: {found.words}; {NOT_YOURS}"
+    return Fault("forbidden", message, f"    {found.code}\n")
 
 
 def check_launches(launches: int | None, got: Iterable[torch.Tensor], assignment: Assignment) -> None:

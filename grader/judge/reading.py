@@ -1,7 +1,7 @@
 """Reads a submission's source in a process with limits, so that source that takes too long to parse cannot hold up the
 judge.
 
-The process runs `grader/verdict/policy.py`, whose time grows with the length of the source only.
+The process runs `grader/verdict/sources.py` and `policy.py` there, whose time grows with the length of the source only.
 
     python -m grader.judge.reading FOLDER CPU_LIMIT_S PARENT_PID
 
@@ -19,19 +19,19 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from grader.contender import processes
 from grader.verdict import text
-from grader.verdict.policy import ForbiddenUse, cuda_findings, cuda_kernels, included_from, read_python
-from grader.verdict.sources import triton_kernels
+from grader.verdict.policy import cuda_findings, cuda_kernels, included_from
+from grader.verdict.sources import ForbiddenUse, imported_from, refused_imports, triton_kernels, uses_of
 
 CPU_LIMIT_S = 20
 MEMORY_LIMIT_BYTES = 2 << 30
 PATIENCE_S = 300.0  # seconds of wall time, for a machine so busy that the process gets no turn
-MAX_SHOWN = 3
+MAX_SHOWN, MAX_HINTS = 3, 200
 PR_SET_PDEATHSIG = 1
 
 
@@ -40,22 +40,9 @@ class Question:
     """The file of one assignment, and its policy: allowed `imports` (None: no policy) and `forbidden` names."""
 
     file: str
-    entry: str
     language: str
     imports: tuple[str, ...] | None
     forbidden: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Uses:
-    """Forbidden uses of a source: the first MAX_SHOWN, how many there are, how many of all are imports of missing modules, and
-    the source lines of those that are shown.
-    """
-
-    findings: tuple[ForbiddenUse, ...] = ()
-    count: int = 0
-    absent: int = 0
-    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,13 +50,15 @@ class Answer:
     """The answer to a question.
 
     Attributes:
-        plain, gradients: forbidden uses that a call reaches without gradients, and with them.
+        refused: the first MAX_SHOWN imports and uses for which the source must not be run. count: how many there are.
+        hints: the first MAX_HINTS places that use what the student should write; none of them decides anything.
         unreadable: why a file of the submission cannot be read as source, or "".
         kernels: names of the kernels that the submission defines.
     """
 
-    plain: Uses = Uses()
-    gradients: Uses = Uses()
+    refused: tuple[ForbiddenUse, ...] = ()
+    count: int = 0
+    hints: tuple[ForbiddenUse, ...] = ()
     unreadable: str = ""
     kernels: frozenset[str] = frozenset()
 
@@ -109,13 +98,8 @@ def _ask(folder: Path, files: Sequence[str], questions: Sequence[Question], cpu_
 
 def _answer(line: str) -> Answer:
     found = json.loads(line)
-    return Answer(_uses(found["plain"]), _uses(found["gradients"]), found["unreadable"], frozenset(found["kernels"]))
-
-
-def _uses(found: dict[str, Any]) -> Uses:
-    return Uses(
-        tuple(ForbiddenUse(**one) for one in found["findings"]), found["count"], found["absent"], tuple(found["lines"])
-    )
+    refused, hints = (tuple(ForbiddenUse(**one) for one in found[name]) for name in ("refused", "hints"))
+    return Answer(refused, found["count"], hints, found["unreadable"], frozenset(found["kernels"]))
 
 
 def main() -> None:
@@ -138,11 +122,17 @@ def _read(folder: Path, files: Sequence[str], question: Question) -> Answer:
     if question.language == "cuda":
         return _read_cuda({name: (folder / name).read_bytes() for name in files}, question)
     sources = {name: (folder / name).read_bytes() for name in files if name.endswith(".py")}
-    plain, gradients = read_python(sources, question.file, question.entry, question.imports, question.forbidden)
+    read = imported_from(question.file, sources)
+    refused, hints = list[ForbiddenUse](), list[ForbiddenUse]()
+    if question.imports is not None:
+        refused = list(refused_imports(read, sources, question.imports))
+        hints = list(islice(uses_of(read, question.forbidden), MAX_HINTS))
+    needed = imported_from(question.file, sources, at_once=True)
     return Answer(
-        _shown(plain.findings, sources),
-        _shown(gradients.findings, sources),
-        next((told for name in gradients.files if (told := text.fault(name, sources[name]))), ""),
+        _with_code(refused[:MAX_SHOWN], sources),
+        len(refused),
+        _with_code(hints, sources),
+        next((told for one in needed if (told := text.fault(one.file, sources[one.file]))), ""),
         triton_kernels(sources),
     )
 
@@ -151,18 +141,17 @@ def _read_cuda(sources: Mapping[str, bytes], question: Question) -> Answer:
     texts = {name: text.decoded(source) for name, source in sources.items()}
     codes = included_from(question.file, texts)
     found = [] if question.imports is None else cuda_findings(codes, question.file, question.forbidden)
-    uses = _shown(found, sources)
     told = (
         text.fault(name, sources[name]) or text.left_over(name, code) or text.stray_character(name, code)
         for name, code in codes.items()
     )
-    return Answer(uses, uses, next(filter(None, told), ""), cuda_kernels(codes.values()))
+    refused = _with_code(found[:MAX_SHOWN], sources)
+    return Answer(refused, len(found), (), next(filter(None, told), ""), cuda_kernels(codes.values()))
 
 
-def _shown(found: Sequence[ForbiddenUse], sources: Mapping[str, bytes]) -> Uses:
-    shown = tuple(found[:MAX_SHOWN])
-    lines = tuple(text.lines(text.decoded(sources[one.file]))[one.line - 1].strip()[:200] for one in shown)
-    return Uses(shown, len(found), sum(one.absent for one in found), lines)
+def _with_code(found: Sequence[ForbiddenUse], sources: Mapping[str, bytes]) -> tuple[ForbiddenUse, ...]:
+    lines = {file: text.lines(text.decoded(sources[file])) for file in {one.file for one in found}}
+    return tuple(replace(one, code=lines[one.file][one.line - 1].strip()[:200]) for one in found)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from grader.judge.canary import Canary
 from grader.judge.cases import ReportPlace, SpeedSizes
 from grader.judge.compilation import Compilation
 from grader.judge.evidence import Evidence, with_input
+from grader.judge.ownership import in_words_of_the_source
 from grader.judge.run import Run
 from grader.judge.standing import Standing
 from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
@@ -137,6 +138,8 @@ class Results:
         """The error of a case, or the machine's fault behind it."""
         if not isinstance(error, Fault) or error.whose in ("answer", "machine"):
             return error
+        if error.operators:
+            error = in_words_of_the_source(error, self.standing.hints(place.assignment))
         if error.outcome == "skipped" and error.whose == "submission":
             self.standing.excuse(place, error)
         if (found := self.canary.look_into(place.assignment, error)) is not None:

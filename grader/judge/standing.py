@@ -19,7 +19,7 @@ from grader.contender.fault import Fault
 from grader.contender.last_words import NO_ANSWER, SLOW_IN_PYTHON, STOPPED
 from grader.contender.watch import Allowance
 from grader.contender.worker import Worker
-from grader.judge.cases import BoundCase, ReportPlace
+from grader.judge.cases import ReportPlace
 from grader.judge.ownership import question_of, source_fault
 from grader.judge.reading import Answer, read
 from grader.judge.run import Run
@@ -27,6 +27,7 @@ from grader.report.model import WorkerLog
 from grader.submission import beside_stub
 from grader.verdict.prints import all_shortened, counted, sort_out, with_case, without_places
 from grader.verdict.resources import kernel_resources
+from grader.verdict.sources import ForbiddenUse
 
 # Outcomes of a file that fails while it is loaded
 FAULTS_OF_FILES = ("build_failed", "failed", "not_implemented", "forbidden")
@@ -105,10 +106,10 @@ class Standing:
         self._absent: dict[str, str] = {}  # why a file is not run, by file name
         self._unloadable: dict[str, Fault] = {}
         self._loadable: set[str] = set()
-        self._no_gradients: dict[str, Fault] = {}  # forbidden uses that only calls with gradients reach
         self._allowances: dict[str, Allowance] = {}
         self._employed: dict[str, list[Worker]] = {}
         self._kernels: dict[str, frozenset[str]] = {}
+        self._hints: dict[str, tuple[ForbiddenUse, ...]] = {}
         self._reading: tuple[list[Assignment], Future[list[Answer | None]]] | None = None
 
     def look(self) -> None:
@@ -138,11 +139,9 @@ class Standing:
         self._reading = None
         for assignment, found in zip(read_of, reading.result(), strict=True):
             if found is not None:
-                self._kernels[assignment.name] = found.kernels
-            if fault := source_fault(assignment, found, gradients=False):
+                self._kernels[assignment.name], self._hints[assignment.name] = found.kernels, found.hints
+            if fault := source_fault(assignment, found):
                 self._unloadable[assignment.name] = fault
-            elif fault := source_fault(assignment, found, gradients=True):
-                self._no_gradients[assignment.name] = fault
 
     def is_there(self, file: str) -> bool:
         """Whether the file exists and is not the starter's stub."""
@@ -156,18 +155,16 @@ class Standing:
     def check_loadable(self, assignment: Assignment) -> None:
         """Raise Fault if the assignment's file is missing, a stub, forbidden, or cannot be loaded."""
         self.check_present(assignment)
+        self.check_source(assignment)
+
+    def check_source(self, assignment: Assignment) -> None:
+        """Raise Fault if the assignment's file must not be run or could not be loaded."""
         if fault := self._unloadable.get(assignment.name):
             raise fault
 
-    def check_source(self, assignment: Assignment, case: BoundCase | None) -> None:
-        """Raise Fault if a call of the case reaches forbidden source. Without a case, the call may ask for
-        gradients.
-        """
-        if fault := self._unloadable.get(assignment.name):
-            raise fault
-        fault = self._no_gradients.get(assignment.name)
-        if fault and (case is None or case.inputs(self._run.seed, 0, self._run.device).upstream is not None):
-            raise fault
+    def hints(self, assignment: Assignment) -> tuple[ForbiddenUse, ...]:
+        """Where the submission's source uses what the assignment wants its students to write."""
+        return self._hints.get(assignment.name, ())
 
     def excuse(self, place: ReportPlace, fault: Fault) -> None:
         """Run no more cases of a part: the submission has said, in a case or at import, that only a GPU can run its

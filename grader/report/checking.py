@@ -78,6 +78,10 @@ class CheckView(LiveView):
     def seen(self, assignment: Assignment, result: CaseResult) -> None:
         self._show(assignment.spec.file, result, _Tally(assignment.spec.file, 0))
 
+    def hint(self, words: str) -> None:
+        """Show a sentence about a line that is no mistake as long as no call runs it."""
+        self._console.print(plain(words, "dim"), soft_wrap=True)
+
     def __call__(self, event: Event) -> None:
         match event:
             case Planned():

@@ -214,7 +214,7 @@ def _import_torch(kind: str) -> None:
             interpreting.let_a_constant_come_first()
             interpreting.provide_libdevice()
             interpreting.combine_many_at_once()
-    from grader.worker import absent_gpu, load, run, timing, tracing, yardsticks  # noqa: F401
+    from grader.worker import absent_gpu, guard, load, run, timing, tracing, yardsticks  # noqa: F401
 
     if kind == "compile":
         from grader.worker import compiling  # noqa: F401
@@ -232,6 +232,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
         tell: tells the judge that all calls of a batch are queued behind the gate.
     """
     from grader.worker import absent_gpu, load, run, timing, tracing, yardsticks
+    from grader.worker.guard import Guard
 
     device = "cuda" if kind == "cuda" else "cpu"
     compiler: compiling.Compiler | None = None
@@ -241,6 +242,14 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
         compiler = compiling.Compiler()
     function: Any = None
     bench: timing.MappedBench | None = None
+    guard: Guard | None = None
+
+    def guarded(request: protocol.Request, files: list[int]) -> protocol.Reply:
+        nonlocal guard
+        if guard is None and isinstance(request, Load) and not request.compiled:
+            guard = Guard()
+        reply = answer(request, files)
+        return reply if guard is None else guard.told(reply)
 
     def answer(request: protocol.Request, files: list[int]) -> protocol.Reply:
         nonlocal function, bench
@@ -274,7 +283,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
                 return run.call(function, request, files, device)
         return protocol.Reply()
 
-    return answer
+    return guarded
 
 
 def cuda_cpu_answers() -> Answer:

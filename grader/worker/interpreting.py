@@ -118,6 +118,10 @@ class MemoryChecks:
 
         return Tracer(arena, traffic)
 
+    def finding(self, results: Sequence[Any]) -> str:
+        """Words about results whose elements the host wrote last (`triton_cpu/writers.py`); "" if there are none."""
+        return "" if self._checking is None else str(self._checking.memory.writers.finding(results))
+
     def raise_fault(self) -> None:
         """Raise the call's first KernelFault again, because the submission may have caught it."""
         if self._checking is not None and self._checking.checker.fault is not None:

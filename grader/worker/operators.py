@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -28,7 +29,10 @@ from grader.worker.errors import place_of
 
 MAX_DEPTH = 60  # So many frames of a stack are searched; an operator that none of them explains has no line.
 HOST_VALUES = ("numpy", "tolist", "__array__", "__dlpack__")
-LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton",))
+# The folders whose code runs operators of its own. A folder of the submission's may have the same name.
+LIBRARIES = tuple(
+    f"{folder}{os.sep}" for found in [find_spec("triton")] if found for folder in found.submodule_search_locations or ()
+)
 # PyTorch's operators, by their names with the overload; whatever is registered later, the student may have written.
 BUILT_IN = frozenset(torch._C._dispatch_get_all_op_names())
 NAMESPACES = frozenset({"_", *(name.partition("::")[0] for name in BUILT_IN)})
@@ -221,7 +225,7 @@ def caller() -> str | None:
             break
         if place := place_of(frame):
             return place
-        if any(library in frame.f_code.co_filename for library in LIBRARIES):
+        if frame.f_code.co_filename.startswith(LIBRARIES):
             return None
         frame = frame.f_back
     return ""

@@ -97,6 +97,8 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
                         results = answers_of(function, calls, reverse=request.reverse)
                     inputs = [one.inputs for one in calls for _ in one.slots]
                     with unwatched():
+                        if launches.count and (words := checks.finding(results)):
+                            watch.note(words, "")
                         returned = deliver(list(zip(results, slots, inputs, strict=True)))
                         in_use = _earlier[:]
                         for start in range(0, len(results), outputs):

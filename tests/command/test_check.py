@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from grader.workfolder import TASKS
-from tests.conftest import IMPORTS, Course
+from tests.conftest import IMPORTS, TWICE, Course, problem_toml
 
 pytestmark = pytest.mark.grading
 
@@ -160,6 +160,25 @@ def test_a_first_look_accuses_nobody_who_is_right(course: Course, tmp_path: Path
     assert done.returncode == 0, done.stdout + done.stderr
     right = re.findall(r"✓ (\w+)\.py  1 case passed", done.stdout)
     assert sorted(right) == sorted(RIGHT_IN_OTHER_WAYS), done.stdout
+
+
+def test_a_line_that_uses_what_students_should_write_is_a_hint_and_no_mistake(course: Course, tmp_path: Path) -> None:
+    policy = '[policy]\nforbidden = ["torch.add"]\n\n[[part]]'
+    course.add("task", toml=problem_toml("task.py", ["one"]).replace("[[part]]", policy, 1))
+    content = f"""{TWICE}
+def double(x):
+    y = torch.empty_like(x)
+    twice[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+    return y
+
+def reference(x):
+    return torch.add(x, x)
+"""
+    done = check(tmp_path, hand_in(tmp_path, task=content), "--course", course.folder)
+    assert done.returncode == 0, done.stdout
+    line = content[: content.index("torch.add")].count("\n") + 1
+    told = f"task.py, line {line}: torch.add here: the course wants your own; a call that runs this is forbidden"
+    assert told in done.stdout.replace("\n", " "), done.stdout
 
 
 def test_a_stub_half_done_is_no_mistake(course: Course, tmp_path: Path) -> None:

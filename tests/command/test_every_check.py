@@ -92,7 +92,10 @@ NEEDED = {
     "Fault.of_machine(f'the reference kernel is wrong": Needed("the reference kernel is wrong", "return x * 2.00002", reference="return x * 3"),
     "Fault.of_machine(f'{case.id} cannot tell right": Needed("cannot tell right from wrong", problem=ZERO),
     "Fault.of_machine(f'{case.id} says it is degenerate": Needed("says it is degenerate", toml=("n = 10", 'n = 10, degenerate = "no"')),
-    "Fault('forbidden', f\"{where}": Needed("PyTorch's operator `mul` ran", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")),
+    "Fault('forbidden', f'{where}the submission": Needed(
+        "the submission changes json.dumps", "import json; json.dumps = json.dumps.__call__; return x * 2", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")
+    ),
+    "Fault('forbidden', words, operators": Needed("PyTorch's operator `mul` ran", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")),
     "Fault('forbidden', f'no kernel": Needed(
         "no kernel of your own was launched", "return x.new_tensor([2 * float(one) for one in x])", toml=("[tolerance]", "[policy]\nforbidden = []\n\n[tolerance]")
     ),

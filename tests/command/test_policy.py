@@ -14,7 +14,7 @@ POLICY = """
 [policy]
 forbidden = ["torch.add", ".add", "@"]
 operators = ["neg"]
-imports = ["numpy", "torch", "triton", "threading"]
+imports = ["functools", "numpy", "os", "torch", "triton", "threading"]
 
 [[part]]"""
 BY_HAND = (
@@ -56,6 +56,29 @@ SOURCES = {
         "forbidden",
         "by_numpy.py:3: PyTorch's operator `__array__` ran",
     ),
+    "into_its_memory": (
+        "import numpy, torch\nclass Seen:\n    def __init__(self, t):\n"
+        "        self.__array_interface__ = {'shape': tuple(t.shape), 'typestr': '<f4', 'data': (t.data_ptr(), False), 'version': 3}\n"
+        "def double(x):\n    y = by_hand(x)\n    seen = numpy.asarray(Seen(y))\n    seen += 1\n    seen -= 0.5\n    return y.clone()\n",
+        "forbidden",
+        "the submission returns what no kernel wrote: the host wrote",
+    ),
+    "by_an_array": (
+        "import numpy, torch\ndef double(x):\n    y = by_hand(x)\n    return torch.from_numpy(numpy.ones(x.shape, numpy.float32))\n",
+        "forbidden",
+        "the submission returns what no kernel wrote: the host wrote",
+    ),
+    "by_numbers_beside_a_kernel": (
+        "import torch\ndef double(x):\n    by_hand(x)\n    return torch.tensor([2 * float(one) for one in x], dtype=x.dtype)\n",
+        "forbidden",
+        "the submission returns what no kernel wrote: the host wrote",
+    ),
+    "with_a_table_of_its_own": (
+        "import torch\ndef double(x):\n    table = torch.tensor([0.0, 1.0], dtype=x.dtype)\n"
+        "    assert torch.as_tensor([1.0, 2.0]).numel() == len(table)\n    return by_hand(x)\n",
+        "passed",
+        "",
+    ),
     "by_a_thread": (
         "from threading import Thread\ndef double(x):\n    out = by_hand(x)\n"
         "    thread = Thread(target=lambda: out.copy_(x * 2))\n    thread.start()\n    thread.join()\n    return out\n",
@@ -68,9 +91,62 @@ SOURCES = {
         "by_name.py, line 3: uses torch.add; the work has to be done by your own kernel",
     ),
     "tried_out": (
-        "import torch\ndef double(x):\n    return by_hand(x)\nx = torch.ones(3)\nprint(double(x) - torch.add(x, x))\n",
+        BY_HAND + "\ndef double(x):\n    return by_hand(x)\nx = torch.ones(3)\nprint(double(x) - torch.add(x, x))\n",
+        "passed",
+        "",
+    ),
+    "never_called": (
+        BY_HAND + "USE_TORCH = False\ndef reference(x):\n    return torch.add(x, x)\n"
+        "class Naive(torch.nn.Softmax):\n    def forward(self, x):\n        return x @ x\n"
+        "def double(x):\n    if USE_TORCH:\n        return exec('x') or reference(x)\n    return by_hand(x)\n"
+        "if __name__ == '__main__':\n    import subprocess\n",
+        "passed",
+        "",
+    ),
+    "by_a_string": (
+        "import torch\ndef double(x):\n    return eval('torch.' + 'add')(x, by_hand(x) - x)\n",
         "forbidden",
-        "tried_out.py, line 5: uses torch.add; the work has to be done by your own kernel, and what tries it out stands below `if __name__",
+        "PyTorch's operator `sub` ran",
+    ),
+    "by_torchs_compiler": (
+        "import torch\n@torch.compile\ndef twice_(x):\n    return x + x\ndef double(x):\n    by_hand(x)\n    return twice_(x)\n",
+        "forbidden",
+        "by_torchs_compiler.py:4: PyTorch's operator `add` ran",
+    ),
+    "with_another_watch": (
+        "import torch, triton\nWORDS = 'import grader.worker.operators as o\\no.OperatorWatch.note = print'\n"
+        "getattr(triton.runtime.jit, '__buil' + 'tins__')['ex' + 'ec'](WORDS)\n"
+        "def double(x):\n    by_hand(x)\n    return x + x\n",
+        "forbidden",
+        "the submission changes grader.worker.operators.OperatorWatch.note; the work has to be done by your own kernel",
+    ),
+    "with_other_code_in_the_watch": (
+        "def double(x):\n    watch = __import__('grader.worker.operators').worker.operators\n"
+        "    watch._is_logic.__code__ = (lambda *_: True).__code__\n    by_hand(x)\n    return x + x\n",
+        "forbidden",
+        "the submission changes grader.worker.operators._is_logic; the work",
+    ),
+    "out_of_sight": (
+        "import torch\ndef double(x):\n    by_hand(x)\n    with torch._C._DisableTorchDispatch():\n        return x + x\n",
+        "forbidden",
+        "out_of_sight.py:4: the submission hides what runs (torch._C._DisableTorchDispatch)",
+    ),
+    "as_if_a_librarys": (
+        "import torch, triton\nhidden = {}\nexec(compile('def add(x): return x + x', triton.__file__, 'exec'), hidden)\n"
+        "def double(x):\n    by_hand(x)\n    return hidden['add'](x)\n",
+        "forbidden",
+        "as_if_a_librarys.py:3: the submission passes code off as a library's (compile)",
+    ),
+    "in_another_process": (
+        "import os, torch\ndef double(x):\n    y = by_hand(x)\n    if (pid := os.fork()) == 0:\n        os._exit(0)\n"
+        "    os.waitpid(pid, 0)\n    return y\n",
+        "forbidden",
+        "in_another_process.py:4: the submission starts a process (os.fork)",
+    ),
+    "from_pytorchs_inside": (
+        "from torch.utils.cpp_extension import load_inline\ndef double(x):\n    return by_hand(x)\n",
+        "forbidden",
+        "line 1: imports torch.utils.cpp_extension, which this assignment does not allow: take it out, or put it below",
     ),
     "by_operator": (
         "def double(x):\n    y = x.clone()\n    return y + x\n",

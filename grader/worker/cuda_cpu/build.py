@@ -299,6 +299,10 @@ class Library:
             ctypes.c_void_p(address), ctypes.c_size_t(length_bytes), name.encode(), element_bytes, int(output)
         )
 
+    def keep_from_the_host(self, address: int, length_bytes: int) -> None:
+        """Close these pages, which hold inputs and outputs, for the host's code of the calls that follow; no bytes: none."""
+        self.functions.cuda_cpu_pages(ctypes.c_void_p(address), ctypes.c_size_t(length_bytes))
+
     def call(self, function: Any, *values: int | float) -> int:
         """Call the student's function on addresses, integers and float32 numbers. Returns the signal that ended the call, or 0."""
         words = [one & WORD for one in values if isinstance(one, int)]

@@ -30,9 +30,6 @@ NULL_BYTES = 4096  # A smaller address came of a null pointer.
 class EndedBySignal(LoadError):
     """A signal ended a call; the worker cannot make further calls."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("crashed", message)
-
 
 class Kernel:
     """The student's function. A call's arguments are inputs, options and outputs, in this order. ptxas: the output of `ptxas -v`."""
@@ -58,10 +55,12 @@ class Kernel:
         self._library.begin(order, sample, traced)
         inputs, outputs = self._tensors(arguments)
         self._declare(inputs, outputs, sample)
-        if number := self._call(arguments):
-            raise EndedBySignal(self._ending(number))
-        if fault := self._library.fault():
-            raise LoadError("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
+        number, fault = self._call(arguments), self._library.fault()
+        if number and (fault is None or fault.kind != "host_access"):
+            raise EndedBySignal("crashed", self._ending(number))
+        if fault is not None:
+            ended = EndedBySignal if number else LoadError
+            raise ended("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
         if error := self._library.launch_fault():
             raise LoadError("failed", f"the launch failed: {error}")
 
@@ -73,6 +72,10 @@ class Kernel:
         """Call the function. Returns the signal that ended it, or 0."""
         function = getattr(self._library.functions, self._entry)
         return self._library.call(function, *self.signature.values(arguments, self._stream))
+
+    def keep_from_the_host(self, address: int, length_bytes: int) -> None:
+        """See `Library.keep_from_the_host`."""
+        self._library.keep_from_the_host(address, length_bytes)
 
     def returned(self) -> protocol.Returned:
         """The description of each output of the last call."""
@@ -316,19 +319,25 @@ def _call(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> 
         with windows.repeated(files[0], (*first.args, *first.outputs), request.windows, protocol.SAMPLE_CUT) as floats:
             kernel.sample([*floats[:inputs], *options, *floats[inputs:]])
         return None
-    with _floats(request, files) as calls:
+    with _floats(request, files, kernel) as calls:
         return sum(kernel.call([*floats[:inputs], *options, *floats[inputs:]]) for floats in calls)
 
 
 @contextlib.contextmanager
-def _floats(request: protocol.MakeCalls, files: Sequence[int]) -> Iterator[list[list[Floats]]]:
-    """The tensors of each call in the arena: inputs, then outputs."""
+def _floats(
+    request: protocol.MakeCalls, files: Sequence[int], kernel: Kernel | None = None
+) -> Iterator[list[list[Floats]]]:
+    """The tensors of each call in the arena: inputs, then outputs. The host's code of a `kernel` cannot touch them."""
     memory = mmap.mmap(files[0], request.arena.bytes)
     view = ctypes.c_char.from_buffer(memory)
     try:
         start = ctypes.addressof(view)
+        if kernel is not None:
+            kernel.keep_from_the_host(start, request.arena.bytes)
         refs = [(*one.args, *one.outputs) for one in request.calls]
         yield [[Floats.at(start + ref.start_bytes, ref) for ref in one] for one in refs]
     finally:
+        if kernel is not None:
+            kernel.keep_from_the_host(0, 0)
         del view
         memory.close()

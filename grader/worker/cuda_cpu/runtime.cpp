@@ -805,6 +805,27 @@ void note_place(int) { stack_depth = calling ? backtrace(call_stack, STACK_DEPTH
 
 cudaError_t allocate(void** pointer, size_t bytes, const char* name, Kind kind);
 
+// The device's memory is not mapped for the host's code of a call, as where there is a GPU. Only this runtime opens it, for a launch or
+// a copy: what a function of the C library does with a pointer is seen by no check.
+uintptr_t arena_start;  // of the pages that hold the inputs and outputs
+size_t arena_bytes;     // 0: they stay open, as in a sample
+int opened;
+
+void map_device(int protection) {
+    if (arena_bytes) mprotect(reinterpret_cast<void*>(arena_start), arena_bytes, protection);
+    for (auto& [end, r] : regions)
+        if (r.mapped && r.kind == DEVICE) mprotect(reinterpret_cast<void*>(r.start), r.mapped, protection);
+}
+
+struct Opened {
+    Opened() {
+        if (calling && !opened++) map_device(PROT_READ | PROT_WRITE);
+    }
+    ~Opened() {
+        if (calling && !--opened) map_device(PROT_NONE);
+    }
+};
+
 }  // namespace
 
 // The worker's calls --------------------------------------------------------------------------------------------------------------
@@ -833,12 +854,21 @@ int cuda_cpu_call(cuda_cpu_function* function, const uint64_t* w, const double* 
     caller = pthread_self(), call_began = uintptr_t(&own);
     int number = sigsetjmp(before_call, 1);
     if (!number)
-        calling = 1, function(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]);
+        map_device(PROT_NONE), opened = 0, calling = 1, function(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]);
     calling = 0;
+    map_device(PROT_READ | PROT_WRITE);
     for (int i = 0; i < 4; i++) sigaction(ENDING[i], &earlier[i], nullptr);
     sigaltstack(&other, nullptr);
+    const Region* reached = number && !running ? find_region(uintptr_t(reached_for)) : nullptr;
+    if (reached && reached->kind == DEVICE) {
+        uintptr_t place = 0;
+        for (int i = 0; i < stack_depth && !place; i++) place = is_here(call_stack[i]) && i > SIGNAL_FRAMES ? uintptr_t(call_stack[i]) - 1 : 0;
+        give_up("host_access", "a function that the host's code calls in line {place} reaches " + reached->name + ": it is device memory, which only kernels may touch", place);
+    }
     return number;
 }
+// The pages of the arena, which the host's code must not touch in the calls that follow.
+void cuda_cpu_pages(const void* start, size_t bytes) { arena_start = uintptr_t(start), arena_bytes = bytes; }
 // Locates the call that another thread makes. Returns how many addresses of its stack `cuda_cpu_stack` has now; 0 without a call.
 int cuda_cpu_locate() {
     stack_depth = -1;
@@ -917,6 +947,7 @@ void cuda_cpu_give_tensor(void* output, const void* tensor, size_t bytes) {
     const Region* r = find_region(uintptr_t(tensor));
     if (tracing::on && r && r->mapped) tracing::returned = r->tensor;
     if (sample || fault.is) return;
+    Opened memory;
     auto copy_word = [&](size_t at, size_t size) { memcpy(static_cast<char*>(output) + at, static_cast<const char*>(tensor) + at, size); };
     if (!r || r->written.empty()) return copy_word(0, bytes);
     for (size_t at = 0, first = uintptr_t(tensor) - r->start; at < bytes; at += 4)
@@ -1092,6 +1123,7 @@ cudaError_t cuda_cpu_run(const Config* wanted, void (*new_entry)(void*), void* n
     if (wanted->shared_bytes > SHARED_BYTES)
         return refuse(cudaErrorInvalidValue, count(wanted->shared_bytes, "byte") + " of dynamic shared memory; " + std::to_string(SHARED_BYTES) + " are allowed at most");
     if (wanted->shared_bytes > allowed_shared) return refuse(cudaErrorInvalidValue, launch_shape::too_much_shared(wanted->shared_bytes, allowed_shared));
+    Opened memory;
     launches++;
     note_stream(wanted->stream, std::string("the launch of ") + wanted->name, place);
     config = wanted, entry = new_entry, closure = new_closure;
@@ -1219,6 +1251,7 @@ cudaError_t copy(const char* function, Side to, Side from, cudaMemcpyKind kind, 
     if (tracing::on)
         tracing::note_operator(function, callers(), on_device(from.start) ? from.width * from.height : 0, on_device(to.start) ? to.width * to.height : 0);
     if (tracing::on && left_out(to.width * to.height)) return cudaSuccess;
+    Opened memory;
     bool there = guarded([&] {
         for (size_t row = 0; row < to.rows(); row++)
             memmove(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, static_cast<const char*>(from.start) + row * from.pitch, to.row_bytes());
@@ -1233,6 +1266,7 @@ cudaError_t fill(const char* function, Side to, int value, uintptr_t place) {
     if (cudaError_t error = check_side(function, to, true, "", place)) return last_error = error;
     if (tracing::on) tracing::note_operator(function, callers(), 0, to.width * to.height);
     if (tracing::on && left_out(to.width * to.height)) return cudaSuccess;
+    Opened memory;
     for (size_t row = 0; row < to.rows(); row++) memset(const_cast<char*>(static_cast<const char*>(to.start)) + row * to.pitch, value, to.row_bytes());
     return cudaSuccess;
 }
@@ -1249,6 +1283,7 @@ cudaError_t allocate(void** pointer, size_t bytes, const char* name, Kind kind) 
     *pointer = memory;
     Region& r = add_region(memory, bytes, name, 1, length, kind);
     if (kind == DEVICE && !sample && bytes <= LARGE_BYTES) r.written.resize((bytes + 3) / 4);
+    if (kind == DEVICE && calling && !opened) mprotect(memory, length, PROT_NONE);
     if (tracing::on && (kind == DEVICE || kind == MANAGED)) r.tensor = tracing::add_tensor(name, bytes, false, callers());
     return cudaSuccess;
 }

@@ -79,12 +79,14 @@ def _leave_the_interpreters_operators_out() -> None:
     execute = GridExecutor.__call__
 
     def launched(executor: Any, *arguments: Any, **options: Any) -> Any:
+        memory.writers.note(by_host=True)
         memory.in_launch = True
         try:
             with torch._C.DisableTorchFunction():  # no mode of PyTorch's: tensors are where they really are
                 return execute(executor, *arguments, **options)
         finally:
             memory.in_launch = memory.in_kernel = False
+            memory.writers.note(by_host=False)
 
     GridExecutor.__call__ = launched
 

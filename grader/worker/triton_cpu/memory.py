@@ -11,6 +11,7 @@ import torch
 
 from grader.protocol import POISON_BYTE
 from grader.worker.triton_cpu.regions import Addresses, Given, Region, allocation, extent
+from grader.worker.triton_cpu.writers import Writers
 
 EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 
@@ -30,11 +31,13 @@ class KnownMemory:
         self._regions: dict[int, Region] = {}  # the submission's allocations, by start
         self._inputs: list[Region] = []
         self._arena = (0, 0)
+        self.writers = Writers()
 
     def begin_call(self, arena: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
         """Forget earlier calls. `inputs` are the tensors in the judge's `arena` that this call may read."""
         self.in_launch = self.in_kernel = False
         self._regions.clear()
+        self.writers = Writers()
         self._arena = allocation(arena)
         self._inputs = [Region(*extent(one), is_input=True) for one in inputs if one.numel()]
 
@@ -42,27 +45,34 @@ class KnownMemory:
         """Run an operator of PyTorch, and note memory that it has allocated or written. Memory from `torch.empty` is
         filled with poison.
         """
+        if self.in_launch:
+            return operator(*arguments, **options)
+        given = [one for value in (*arguments, *options.values()) for one in tensors_of(value)]
+        self.writers.note(by_host=True, tensors=given)
         result = operator(*arguments, **options)
-        if not self.in_launch:
-            self._note(operator, arguments, options, result)
+        self._note(operator, arguments, options, result)
         return result
 
     def _note(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any], result: Any) -> None:
         schema = operator._schema
+        written, made = list[torch.Tensor](), list[torch.Tensor]()
         for number, parameter in enumerate(schema.arguments):
             if parameter.alias_info is not None and parameter.alias_info.is_write:
                 for tensor in tensors_of(arguments[number] if number < len(arguments) else options.get(parameter.name)):
+                    written.append(tensor)
                     if (region := self._regions.get(allocation(tensor)[0])) is not None:
                         region.is_touched = True
-        if any(one.alias_info is not None for one in schema.returns):
-            return  # the results are views, or tensors that existed before
+        # Otherwise the results are views, or tensors that existed before.
+        if all(one.alias_info is None for one in schema.returns):
+            made = tensors_of(result)
         is_empty = operator.overloadpacket.__name__ in EMPTY
-        for tensor in tensors_of(result):
+        for tensor in made:
             start, end = allocation(tensor)
             self._regions.pop(start, None)  # a freed allocation
             if is_empty and end > start:
                 ctypes.memset(start, POISON_BYTE, end - start)
                 self._regions[start] = Region(start, end, is_empty=True)
+        self.writers.end_operator(operator, arguments, written, made)
 
     def given(self, tensor: torch.Tensor) -> Given:
         """A tensor as an argument of a kernel. A view may reach its whole allocation; in the arena, the whole input."""
