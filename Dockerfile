@@ -57,7 +57,7 @@ COPY starter /tmp/build/starter
 RUN pip install --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation /tmp/build && rm -r /tmp/build \
  && mv "$(python -c 'from grader.course import own_course; print(own_course())')" /opt/course \
  && chown -R root:judge /opt/course && chmod -R u=rwX,g=rX,o= /opt/course \
- && python -m grader.contender.cuda_cpu
+ && python -m grader.pool.cuda_cpu
 
 # Docker Desktop does not tell a container of every file that is saved outside: `grader check --watch` is to look for itself.
 ENV GRADER_COURSE=/opt/course WATCHFILES_FORCE_POLLING=true

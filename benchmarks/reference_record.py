@@ -5,7 +5,7 @@
 
 Writes NAME.json, everything that was measured, and NAME.md, the table made from it; with --readme also the table in docs/KERNELS.md,
 three rows of which stand in README.md. Every row
-is a race as grading has it (`grader/judge/race.py`): interleaved rounds, each contender in a worker of its own, new inputs for every timed
+is a race as grading has it (`grader/judge/race.py`): interleaved rounds, each entrant in a worker of its own, new inputs for every timed
 call, every answer checked. A goal is a ratio, such as "at least 0.99 times as fast as a device copy".
 """
 
@@ -33,10 +33,10 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.records import text_of  # noqa: E402
 from benchmarks.speed_record import MATMUL, contenders_table, environment, repetition, session  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
-from grader.contender.fault import Fault  # noqa: E402
-from grader.contender.pool import WorkerPool  # noqa: E402
 from grader.judge.cases import BoundSpeedCase  # noqa: E402
 from grader.judge.speed.benchmark import Benchmarks  # noqa: E402
+from grader.pool.fault import Fault  # noqa: E402
+from grader.pool.pool import WorkerPool  # noqa: E402
 from grader.problem import bind_params, load_problem  # noqa: E402
 
 ROUNDS = 9
@@ -67,8 +67,8 @@ class Row:
     """One size, and what the reference should reach there.
 
     part: of the assignment; `params` are keys of its problem.py.
-    goals: by contender, how many times as fast as it the reference should be.
-    beside: contenders that are measured too.
+    goals: by entrant, how many times as fast as it the reference should be.
+    beside: entrants that are measured too.
     """
 
     title: str
@@ -80,7 +80,7 @@ class Row:
     beside: tuple[str, ...] = ()
 
     @property
-    def contenders(self) -> list[str]:
+    def entrants(self) -> list[str]:
         roofline = "matmul" if self.assignment == "flash_attention" else "copy"
         return list(dict.fromkeys([*self.goals, *self.beside, roofline]))
 
@@ -144,16 +144,16 @@ ROWS = [
 
 @dataclass(frozen=True)
 class Contest(BoundSpeedCase):
-    """A speed case without bands, whose contenders are its row's."""
+    """A speed case without bands, whose entrants are its row's."""
 
     row: Row
 
     @property
     def opponents(self) -> list[str]:
-        return self.row.contenders
+        return self.row.entrants
 
-    def contenders(self, everyone: bool) -> list[str]:  # noqa: ARG002
-        return self.row.contenders
+    def entrants(self, everyone: bool) -> list[str]:  # noqa: ARG002
+        return self.row.entrants
 
 
 def contest(row: Row, assignment: Assignment) -> Contest:
@@ -301,7 +301,7 @@ def code_of(text: str) -> str:
 
 def too_short(measured: dict[str, Any]) -> bool:
     """Whether what the judge's clock counted is far above the claim, which nobody doubts here: its batches were too short for it."""
-    own = next(one for one in measured["contenders"] if one["name"] == "submission")
+    own = next(one for one in measured["entrants"] if one["name"] == "submission")
     return own["time_s"]["median"] > FAR * measured["claimed_s"]["median"]
 
 
@@ -309,7 +309,7 @@ def by_the_workers_clock(measured: dict[str, Any]) -> dict[str, Any]:
     """The same race with the submission's times as its worker took them, as all others' are."""
     claimed = measured["claimed_s"]["median"]
     found = []
-    for one in measured["contenders"]:
+    for one in measured["entrants"]:
         name = one["name"]
         if name == "submission":
             rates = {key: one[key] * one["time_s"]["median"] / claimed for key in ("bytes_per_s", "flops_per_s")}
@@ -319,11 +319,11 @@ def by_the_workers_clock(measured: dict[str, Any]) -> dict[str, Any]:
                 one_round["times_s"][name] / one_round["times_s"]["submission"] for one_round in measured["rounds"]
             ]
             found.append({**one, "speedup": {"median": statistics.median(ratios)}})
-    return {**measured, "contenders": found}
+    return {**measured, "entrants": found}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each row: time, rate, how many times as fast as each contender, and the goals."""
+    """A line for each row: time, rate, how many times as fast as each entrant, and the goals."""
     shown = ("copy", "eager", "compile", "sdpa_flash", "sdpa_cudnn")
     lines = [
         f"| | ms | | {' | '.join(f'× {NAMES[name]}' for name in shown)} | goal |",
@@ -337,7 +337,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
             continue
         short, outdated = too_short(row["measured"]), row.get("version", "") != version_of(row["title"])
         measured = by_the_workers_clock(row["measured"]) if short else row["measured"]
-        found = {one["name"]: one for one in measured["contenders"]}
+        found = {one["name"]: one for one in measured["entrants"]}
         own = found["submission"]
         rate = (
             f"{own['flops_per_s'] / 1e12:.0f} TFLOP/s" if "matmul" in found else f"{own['bytes_per_s'] / 1e12:.2f} TB/s"
@@ -354,7 +354,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def details(row: dict[str, Any]) -> list[str]:
-    """Every contender of a row."""
+    """Every entrant of a row."""
     if "measured" not in row:
         return [f"## {row['title']}", "", row.get("failed") or "stopped early", ""]
     lines = [f"## {row['title']}", "", *contenders_table(row["measured"]), ""]

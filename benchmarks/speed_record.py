@@ -1,4 +1,4 @@
-"""Measures every speed case on this GPU, contender by contender, and how well a verdict repeats.
+"""Measures every speed case on this GPU, entrant by entrant, and how well a verdict repeats.
 
     python benchmarks/speed_record.py [--repetitions 10] [--submission reference] [--case ID[=REPETITIONS] ... [--again]] [--output NAME]
     python benchmarks/speed_record.py --render [--output NAME]      write the page again from the record, measure nothing
@@ -33,19 +33,19 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.records import text_of  # noqa: E402
 from grader.assignment import load_course  # noqa: E402
-from grader.contender.cuda_cpu import cache_folder  # noqa: E402
-from grader.contender.pool import WorkerPool, end_all  # noqa: E402
-from grader.contender.worker import Worker  # noqa: E402
-from grader.job import Request, Staged  # noqa: E402
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases  # noqa: E402
 from grader.judge.comparison import Comparison, Reference  # noqa: E402
-from grader.judge.crew import Crew  # noqa: E402
 from grader.judge.environment import describe_environment  # noqa: E402
 from grader.judge.evidence import Evidence  # noqa: E402
+from grader.judge.files import Files  # noqa: E402
 from grader.judge.loading import load_file  # noqa: E402
 from grader.judge.run import Run  # noqa: E402
 from grader.judge.speed.benchmark import Benchmarks  # noqa: E402
-from grader.judge.standing import Standing  # noqa: E402
+from grader.judge.workers import Workers  # noqa: E402
+from grader.messages import Request, Staged  # noqa: E402
+from grader.pool.cuda_cpu import cache_folder  # noqa: E402
+from grader.pool.pool import WorkerPool, end_all  # noqa: E402
+from grader.pool.worker import Worker  # noqa: E402
 from grader.protocol import MATRIX  # noqa: E402
 from grader.report.model import SubmissionInfo  # noqa: E402
 
@@ -140,7 +140,7 @@ def session(folder: Path) -> Iterator[tuple[Benchmarks, WorkerPool]]:
         pool = WorkerPool("cuda", Path(scratch))
         try:
             run = Run.begin(request, "cuda", lambda _event: None)
-            yield _benchmarks(run, Crew(run, Standing(run), pool)), pool
+            yield _benchmarks(run, Workers(run, Files(run), pool)), pool
         finally:
             pool.close()
 
@@ -152,13 +152,13 @@ def repetitions(
     benchmarks.crew.baselines.begin([case], everyone=True)
     found = []
     for number in range(count):
-        request = benchmarks.run.request.model_copy(update={"contenders": "needed" if number else "all"})
+        request = benchmarks.run.request.model_copy(update={"entrants": "needed" if number else "all"})
         own = _benchmarks(replace(benchmarks.run, request=request, seed=secrets.randbits(53)), benchmarks.crew)
         found.append(repetition(own, pool, case, folder))
     return found
 
 
-def _benchmarks(run: Run, crew: Crew) -> Benchmarks:
+def _benchmarks(run: Run, crew: Workers) -> Benchmarks:
     return Benchmarks(run, crew, Comparison(run, Reference(run, crew)))
 
 
@@ -217,7 +217,7 @@ def page(record: dict[str, Any]) -> str:
 
 
 def tables(record: dict[str, Any]) -> list[str]:
-    """For each case the contenders of its first repetition, and how far the verdicts of all repetitions lie apart."""
+    """For each case the entrants of its first repetition, and how far the verdicts of all repetitions lie apart."""
     lines: list[str] = []
     for case in record["cases"]:
         runs = case["repetitions"]
@@ -234,12 +234,12 @@ def tables(record: dict[str, Any]) -> list[str]:
 
 
 def contenders_table(measured: dict[str, Any]) -> list[str]:
-    """A line for each contender. A matrix product does not do what the others do: it has a rate of its own, and no ratio."""
+    """A line for each entrant. A matrix product does not do what the others do: it has a rate of its own, and no ratio."""
     lines = [
-        "| contender | ms | ± % | TB/s | TFLOP/s | of the roofline | submission is × as fast |",
+        "| entrant | ms | ± % | TB/s | TFLOP/s | of the roofline | submission is × as fast |",
         "|---|---|---|---|---|---|---|",
     ]
-    for one in measured["contenders"]:
+    for one in measured["entrants"]:
         time_s, ratio = one["time_s"], one["speedup"]
         spread = (time_s["high"] - time_s["low"]) / 2 / time_s["median"]
         faster = "" if ratio is None else f"{ratio['median']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
@@ -268,7 +268,7 @@ def repetition_lines(runs: list[dict[str, Any]]) -> list[str]:
     )
     lines.append(
         f"- the judge's clock against the claim: {min(gaps):+.1%} to {max(gaps):+.1%}; corroborated {corroborated} of {len(runs)}, "
-        f"raced twice for it: {twice}"
+        f"timed twice for it: {twice}"
     )
     rounds = [len(run["measured"]["rounds"]) for run in runs]
     seconds = {name: sum(run["seconds"][name] for run in runs) / len(runs) for name in runs[0]["seconds"]}

@@ -61,7 +61,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-# The names of the contenders that the grader brings.
+# The names of the entrants that the grader brings.
 TAKEN = frozenset({"submission", "eager", "compile", "reference", "null", "copy", "matmul"})
 # First line: for kernels. Second: for a student's own tests and benchmarks. Third: packages that the grader installs
 # (pyproject.toml).
@@ -281,7 +281,7 @@ class SpeedCase(SpeedSize):
     @model_validator(mode="after")
     def _consistent(self) -> SpeedCase:
         if taken := sorted(set(self.others) & TAKEN):
-            raise ValueError(f"others: {taken[0]} is what another contender is called")
+            raise ValueError(f"others: {taken[0]} is what another worker is called")
         if _twice((band.vs, band.speedup) for band in self.bands):
             raise ValueError("bands: the same band is there twice")
         if self.roofline == "matmul" and self.devices != ("cuda",):

@@ -20,7 +20,7 @@ from watchfiles import Change, DefaultFilter, watch
 
 from grader.assignment import Assignment, load_course
 from grader.grading import grade, survey_for
-from grader.job import Event, Request
+from grader.messages import Event, Request
 from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult

@@ -48,7 +48,7 @@ from grader.console import (
     stop_with,
 )
 from grader.grading import grade
-from grader.job import DEFAULT_IMAGE, Benchmarked, CaseNote, Event, Place, Request
+from grader.messages import DEFAULT_IMAGE, Benchmarked, CaseNote, Event, Place, Request
 from grader.profile.views import ProfileProgress, print_profile
 from grader.report.checking import CheckView
 from grader.report.json_file import PAGE, REPORT, check_writable, read_report, write_report
@@ -143,7 +143,7 @@ def run(
         speed=speed,
         compilation=compilation,
         effort="quick" if quick else "full",
-        contenders="all" if table else "needed",
+        entrants="all" if table else "needed",
     )
     folder = _writable(output, "report", submission)
     benchmarks: list[str] = []
@@ -270,7 +270,7 @@ def profile_(
         profile="count" if counters else "trace",
         profiled=tuple(case or ()),
         compilation=False,
-        contenders="all",
+        entrants="all",
         effort="quick",
     )
     folder = _writable(output, "profile", submission)

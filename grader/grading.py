@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from grader.assignment import Assignment, load_course, stub_names
-from grader.job import Event, Request, Staged
+from grader.messages import Event, Request, Staged
 from grader.report.model import Report
 from grader.runfolder import run_folder
 from grader.sandbox.choice import open_sandbox

@@ -1,11 +1,11 @@
-"""The frames between a contender and its worker: requests one way, replies the other.
+"""The frames between a worker and its worker: requests one way, replies the other.
 
 A frame is a length of four bytes, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`. The object has the fields
 of one of the dataclasses below, and the class's name as `is`. The worker answers each request with one `Reply` of the
 same id. A reply with id 0 is unasked: the first says that the worker is ready; in a timed batch, one says that all
 calls are queued behind the gate.
 
-The worker trusts requests. The judge checks replies in `grader/contender/replies.py`, by the types here and the `Bound`
+The worker trusts requests. The judge checks replies in `grader/pool/replies.py`, by the types here and the `Bound`
 of each field. Tensors never travel in frames: they lie in the arena, and a frame gives their places. Open files (the
 arena's memory) travel beside a frame over the Unix socket.
 
@@ -35,16 +35,16 @@ MAX_KERNELS = 32  # names of kernels in a reply; the last stands for all kernels
 OTHER_KERNELS = "(all others)"  # its name; the judge counts their time as a library's
 MAX_RAN = 64  # kernels of a traced call on a GPU that are told one by one
 MATRIX = 8192  # rows and columns of the factors of the yardstick `matmul`
-# The guard bytes read as NaN in every floating-point type. The poison fills outputs, and memory that a worker newly
-# allocates. In every type the poison is finite (1.3e36; 61280 in float16) and unlike any answer: arithmetic would keep
-# a NaN, and a NaN that was computed would look like one that was never overwritten. The poison is positive: a maximum
+# The guard bytes read as NaN in every floating-point type. The fill pattern fills outputs, and memory that a worker newly
+# allocates. In every type the fill pattern is finite (1.3e36; 61280 in float16) and unlike any answer: arithmetic would keep
+# a NaN, and a NaN that was computed would look like one that was never overwritten. The fill pattern is positive: a maximum
 # that was never set must not act as -inf.
 GUARD_BYTE = 0xFF
-POISON_BYTE = 0x7B
+FILL_BYTE = 0x7B
 # A sample's tensors are so many elements shorter than whole windows, because a multiple of a large power of two is
 # exact in float32.
 SAMPLE_CUT = 221
-# The value of an input's elements until its data have arrived on the given stream. Not the poison: a copy of it must
+# The value of an input's elements until its data have arrived on the given stream. Not the fill pattern: a copy of it must
 # not look like an element that was never written. So large that an activation function returns it unchanged.
 EARLY_VALUE = 1234.5
 

@@ -236,7 +236,7 @@ def test_what_is_wrong_is_named_in_one_line_with_its_file_key_and_what_is_allowe
         ('roofline = "matmul"\ndevices = ["cpu", "cuda"]', "", 'roofline = "matmul" needs devices = ["cuda"]: '),
         ('others = ["../evil"]', ".others.0", "String should match pattern"),
         ('others = "sdpa_flash"', ".others", "Input should be a valid tuple"),
-        ('others = ["sdpa_flash", "null"]', "", "others: null is what another contender is called"),
+        ('others = ["sdpa_flash", "null"]', "", "others: null is what another worker is called"),
         ('dtype = "float64"', ".dtype", "Input should be 'float32', 'float16' or 'bfloat16'"),
         ("smaller = { n = 1 }", ".smaller", "Input should be a valid tuple"),
         ("smaller = [1]", ".smaller.0", "Input should be a valid dictionary"),

@@ -9,7 +9,7 @@ import pytest
 
 from grader.assignment import load_course
 from grader.grading import survey_for
-from grader.job import Request, Staged
+from grader.messages import Request, Staged
 from grader.report.model import SubmissionInfo
 from grader.submission import SubmissionError
 from tests.conftest import ROOT

@@ -249,7 +249,7 @@ def test_a_check_that_is_no_check_is_refused(write: Write, named: str, code: str
         (("n = 1000", "n = 1000"), "def eager(x) pass", "SyntaxError: "),
     ],
 )  # fmt: skip
-def test_a_contender_that_baselines_lack_is_refused(write: Write, toml: Change, baselines: str, words: str) -> None:
+def test_an_entrant_that_baselines_lack_is_refused(write: Write, toml: Change, baselines: str, words: str) -> None:
     assignment = write(toml=toml)
     (assignment.folder / "baselines.py").write_text(baselines)
     assert refusal(bind_speed_cases, [assignment]).startswith(f"{assignment.folder / 'baselines.py'}: {words}")
@@ -439,8 +439,8 @@ def test_only_those_run_that_bands_and_roofline_need_unless_everyone_does(
     (assignment.folder / "baselines.py").write_text("def eager(x): pass\nsdpa_flash = sdpa_cudnn = eager\n")
     case = speed_of(assignment).declared
     assert case.opponents == opponents.split()
-    assert case.contenders(everyone=False) == needed.split()
-    assert case.contenders(everyone=True) == everyone.split()
+    assert case.entrants(everyone=False) == needed.split()
+    assert case.entrants(everyone=True) == everyone.split()
 
 
 def test_a_timed_call_has_inputs_that_no_correctness_case_had(write: Write) -> None:

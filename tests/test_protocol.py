@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader import protocol
-from grader.contender import replies
+from grader.pool import replies
 from grader.protocol import (
     MAX_FRAME_BYTES,
     Build,
@@ -417,4 +417,4 @@ def test_a_guard_band_reads_as_nan_and_differs_from_poison() -> None:
     for kind in "edf":
         size = struct.calcsize(kind)
         assert math.isnan(struct.unpack(f"<{kind}", bytes([protocol.GUARD_BYTE] * size))[0])
-        assert math.isfinite(struct.unpack(f"<{kind}", bytes([protocol.POISON_BYTE] * size))[0])
+        assert math.isfinite(struct.unpack(f"<{kind}", bytes([protocol.FILL_BYTE] * size))[0])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from grader import runfolder
-from grader.contender.jail import NO_JAIL
+from grader.pool.jail import NO_JAIL
 from tests.conftest import ROOT
 
 HOLDS_ONE = """

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader import job, submission
+from grader import messages, submission
 from grader.submission import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
@@ -312,9 +312,9 @@ def test_what_a_submission_does_not_need_is_refused_and_cannot_spoil_what_is_pri
     (note,) = taken.info.notes
     assert f": ignored, {why}" in note
     assert note.isprintable()
-    staged = job.Staged(folder=taken.folder, info=taken.info, refused=taken.refused)
-    request = job.Request(submission=source, course=source, staged=staged)
-    assert len(job.Request.model_validate_json(request.model_dump_json().encode()).copied.refused) == 1, (
+    staged = messages.Staged(folder=taken.folder, info=taken.info, refused=taken.refused)
+    request = messages.Request(submission=source, course=source, staged=staged)
+    assert len(messages.Request.model_validate_json(request.model_dump_json().encode()).copied.refused) == 1, (
         "the judge gets it as JSON"
     )
 

@@ -62,7 +62,7 @@ FRONT = Process(
 )
 JUDGE = Process(
     "judge",
-    ("judge/", "contender/", "problem.py"),
+    ("judge/", "pool/", "problem.py"),
     (
         "owns seeds, inputs, oracle and clocks,",
         "and decides every verdict;",
@@ -98,9 +98,9 @@ CONTAINER = (0, 188, WIDTH, 266)
 ARENA = (322, 362, 176, 62)
 JOB = Crossing("a job: JSON", "sandbox/", "judge/", "job.py", (120, 126, 120, 226))
 EVENTS = Crossing("events, the last with the report: JSON", "judge/", "sandbox/", "job.py", (220, 226, 220, 126))
-REQUESTS = Crossing("requests: JSON frames", "contender/", "worker/", "protocol.py", (290, 276, 544, 276))
-REPLIES = Crossing("replies: believed in nothing", "worker/", "contender/", "protocol.py", (544, 322, 290, 322))
-TENSORS = Crossing("tensors: bytes", "contender/", "worker/", "protocol.py", (290, 392, 544, 392))
+REQUESTS = Crossing("requests: JSON frames", "pool/", "worker/", "protocol.py", (290, 276, 544, 276))
+REPLIES = Crossing("replies: believed in nothing", "worker/", "pool/", "protocol.py", (544, 322, 290, 322))
+TENSORS = Crossing("tensors: bytes", "pool/", "worker/", "protocol.py", (290, 392, 544, 392))
 CROSSINGS = (JOB, EVENTS, REQUESTS, REPLIES, TENSORS)
 
 

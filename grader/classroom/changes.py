@@ -123,8 +123,8 @@ def _scored(report: Report) -> dict[tuple[str, ...], _Scored]:
             found[one.name, part.name, group.name] = _Scored(f"{title}: {group.title}", group.points, cases)
         for speed in part.speed.cases:
             wanted = dict.fromkeys(band.vs for band in speed.bands)
-            raced = speed.measured.contenders if speed.measured else ()
-            ratios = [f", {one.speedup.median:.3g}× {one.name}" for one in raced if one.speedup and one.name in wanted]
+            timed = speed.measured.entrants if speed.measured else ()
+            ratios = [f", {one.speedup.median:.3g}× {one.name}" for one in timed if one.speedup and one.name in wanted]
             ended = {speed.name: (speed.name, speed.outcome.replace("_", " "), "".join(ratios))}
             found[one.name, part.name, "speed", speed.name] = _Scored(f"{title}: speed", speed.points, ended)
     return found

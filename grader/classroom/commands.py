@@ -45,7 +45,7 @@ from grader.console import (
 )
 from grader.course import own_course
 from grader.fingerprint import fingerprint
-from grader.job import DEFAULT_IMAGE
+from grader.messages import DEFAULT_IMAGE
 from grader.report.style import counted, plain
 
 classes = typer.Typer(no_args_is_help=True, help="Grade a class: its hand-ins, its grades, its complaints.")

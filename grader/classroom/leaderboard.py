@@ -46,7 +46,7 @@ class Board:
     """The table of a part on one GPU model.
 
     sizes: of the speed cases.
-    baseline: the contender whose speed is 1.
+    baseline: the entrant whose speed is 1.
     """
 
     gpu: str
@@ -63,7 +63,7 @@ class Board:
 def leaderboard(grades: Grades) -> list[Board]:
     """A board for each part with measured speed on each GPU model. Raises ClassError, ReportError."""
     # By GPU, assignment, part, sizes and baseline: the title; students by alias and hand-in, since partners are one row;
-    # the speeds of other contenders.
+    # the speeds of other entrants.
     titles: dict[tuple[str, str, str, tuple[str, ...], str], str] = {}
     students: dict[object, dict[tuple[str, str], Interval]] = defaultdict(dict)
     others: dict[object, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -103,13 +103,13 @@ def is_eligible(part: PartResult, cases: Sequence[SpeedCaseResult]) -> bool:
 
 
 def _speedups(case: SpeedCaseResult) -> dict[str, Interval]:
-    """The submission's speed-up over each other contender."""
+    """The submission's speed-up over each other entrant."""
     assert case.measured is not None
-    return {one.name: one.speedup for one in case.measured.contenders if one.speedup is not None}
+    return {one.name: one.speedup for one in case.measured.entrants if one.speedup is not None}
 
 
 def _others(cases: Sequence[SpeedCaseResult], baseline: str) -> dict[str, float]:
-    """Speeds of the other contenders of a report, and the machine's limit, relative to the baseline."""
+    """Speeds of the other entrants of a report, and the machine's limit, relative to the baseline."""
     found: dict[str, float] = {}
     roofs = {case.measured.roofline for case in cases if case.measured}
     for name in set.intersection(*(set(_speedups(case)) for case in cases)) - roofs:
@@ -118,7 +118,7 @@ def _others(cases: Sequence[SpeedCaseResult], baseline: str) -> dict[str, float]
     limits = [
         _speedups(case)[baseline].median / one.roofline_share
         for case in cases
-        for one in (case.measured.contenders if case.measured else ())
+        for one in (case.measured.entrants if case.measured else ())
         if one.name == SUBMISSION and one.roofline_share > 0
     ]
     return {**found, LIMIT: geometric_mean(limits)} if len(limits) == len(cases) else found

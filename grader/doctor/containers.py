@@ -17,7 +17,7 @@ from grader.doctor.finding import NAMES, Finding, broken
 from grader.doctor.gpus import NO_GPU, Presence
 from grader.doctor.space import WANTED_GIB, free_gib
 from grader.fingerprint import fingerprint
-from grader.job import DEFAULT_IMAGE
+from grader.messages import DEFAULT_IMAGE
 from grader.sandbox import docker, engine
 from grader.sandbox.base import InfraError
 from grader.sandbox.docker import DEVICE_LABEL
@@ -40,7 +40,7 @@ WAYS = {
 IN_CONTAINER = """
 import json
 from pathlib import Path
-from grader.contender.jail import candidates, fault
+from grader.pool.jail import candidates, fault
 from grader.fingerprint import fingerprint
 print(json.dumps([fingerprint(Path("/opt/course")), [fault(jail) for jail in candidates()]]))
 """

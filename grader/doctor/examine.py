@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from grader.background import later
-from grader.contender.jail import NO_JAIL, Jail, strongest_jail
 from grader.doctor import containers, gpus, selftest, software, space, walls
 from grader.doctor.finding import AGAIN, NAMES, OURS, Finding
-from grader.job import DEFAULT_IMAGE
+from grader.messages import DEFAULT_IMAGE
+from grader.pool.jail import NO_JAIL, Jail, strongest_jail
 from grader.report.model import Isolation
 from grader.sandbox.base import InfraError
 

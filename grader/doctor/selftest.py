@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from grader import grading
-from grader.contender.jail import Jail
 from grader.doctor.finding import OURS, Finding, broken
-from grader.job import Place, Request
+from grader.messages import Place, Request
+from grader.pool.jail import Jail
 from grader.report.model import CaseResult, Isolation, Report
 from grader.runfolder import run_folder
 

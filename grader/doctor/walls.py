@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from grader.contender.jail import TRIAL_LIMIT_S, Jail, candidates, fault
 from grader.doctor.finding import Finding, ask, broken
+from grader.pool.jail import TRIAL_LIMIT_S, Jail, candidates, fault
 
 INSTEAD = {
     "uid": "workers are another user, who reads what everybody may and has the network",

@@ -10,13 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from grader.assignment import Device
-from grader.contender.arena import Arena
-from grader.contender.jail import strongest_jail
-from grader.contender.pool import WorkerPool
-from grader.contender.watch import CallLimits
 from grader.doctor.software import SeenSoftware
 from grader.judge.environment import find_compiler, interpreter_fault
 from grader.nvidia import find_nvcc
+from grader.pool.arena import Arena
+from grader.pool.jail import strongest_jail
+from grader.pool.pool import WorkerPool
+from grader.pool.watch import CallLimits
 from grader.runfolder import run_folder
 
 LIMITS = CallLimits(time_s=20, memory_gib=16)

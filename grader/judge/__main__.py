@@ -29,13 +29,13 @@ from types import FrameType
 from typing import Literal, TextIO
 
 from grader.assignment import CourseError, Device
-from grader.contender.fault import Fault
-from grader.contender.jail import Jail, strongest_jail
-from grader.contender.pool import WorkerPool
 from grader.course import CourseOpen, close_installed_course
 from grader.fingerprint import fingerprint
-from grader.job import Event, Refused, Request
+from grader.messages import Event, Refused, Request
 from grader.nvidia import driver_is_loaded
+from grader.pool.fault import Fault
+from grader.pool.jail import Jail, strongest_jail
+from grader.pool.pool import WorkerPool
 from grader.report.model import Isolation
 from grader.runfolder import remove
 from grader.submission import unpack

@@ -1,4 +1,4 @@
-"""Asks a contender: puts a call's tensors into an arena, has the worker answer, and checks everything but the values.
+"""Asks a worker: puts a call's tensors into an arena, has the worker answer, and checks everything but the values.
 
 Violations of the contract are checked first (no result, a wrong shape, a changed input, a write out of bounds), because
 each of them explains wrong values.
@@ -13,15 +13,15 @@ from typing import Any, TypeAlias
 import torch
 
 from grader import protocol
-from grader.contender.arena import Arena, Stray
-from grader.contender.fault import Fault
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
 from grader.judge.cases import BoundCase
 from grader.judge.evidence import Evidence, described
 from grader.judge.gpu import memory_watched
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
+from grader.pool.arena import Arena, OutOfBounds
+from grader.pool.fault import Fault
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.problem import Call, signature_fault
 from grader.protocol import Returned
 
@@ -31,16 +31,16 @@ UPSTREAM = "upstream gradient"
 OWN_GIB = 2.5  # GPU memory of a call beside its results: a context, kernels, PyTorch's cache
 
 
-def answer(run: Run, case: BoundCase, contender: Worker, call: Call) -> dict[str, torch.Tensor]:
-    """The contender's outputs for one call, by name (see `answers`)."""
-    (got,) = answers(run, case, contender, [call], Evidence())
+def answer(run: Run, case: BoundCase, worker: Worker, call: Call) -> dict[str, torch.Tensor]:
+    """The worker's outputs for one call, by name (see `answers`)."""
+    (got,) = answers(run, case, worker, [call], Evidence())
     return got
 
 
 def answers(
-    run: Run, case: BoundCase, contender: Worker, calls: Sequence[Call], evidence: Evidence, **how: Any
+    run: Run, case: BoundCase, worker: Worker, calls: Sequence[Call], evidence: Evidence, **how: Any
 ) -> list[dict[str, torch.Tensor]]:
-    """The contender's outputs for each call, by name. Everything but their values has been checked; `how` is as in
+    """The worker's outputs for each call, by name. Everything but their values has been checked; `how` is as in
     `ask`.
 
     A tensor that several calls share is passed to the student's function as one tensor.
@@ -63,16 +63,16 @@ def answers(
     shapes = {names[name]: shape for of_one, _, names in of_each for name, shape in of_one.items()}
     starts = {names[name]: start for _, of_one, names in of_each for name, start in of_one.items()}
     with Arena(inputs, shapes, case.dtype, run.device, starts) as arena:
-        ask(run, case, contender, arena, asked, calls[0], evidence, **how)
+        ask(run, case, worker, arena, asked, calls[0], evidence, **how)
         got = [{name: arena.output(place) for name, place in names.items()} for names in outputs]
-        check_memory(arena.changed_inputs(), arena.strays(), case.dtype, got[0])
+        check_memory(arena.changed_inputs(), arena.out_of_bounds(), case.dtype, got[0])
         return got
 
 
 def ask(
     run: Run,
     case: BoundCase,
-    contender: Worker,
+    worker: Worker,
     arena: Arena,
     asked: Sequence[Asked],
     first: Call,
@@ -81,7 +81,7 @@ def ask(
     keep: bool = False,
     reverse: bool = False,
 ) -> None:
-    """Have the contender answer calls, and check its reply; `check_memory` checks the arena. Raises as `Trials.grade`.
+    """Have the worker answer calls, and check its reply; `check_memory` checks the arena. Raises as `Trials.grade`.
 
     first: the first call. windows, keep, reverse: see `protocol.MakeCalls`; a case that measures or needs memory keeps
     nothing.
@@ -99,12 +99,12 @@ def ask(
     keep = keep and not measured and case.case.memory_gib is None
     how = {"windows": windows, "profiled": case.case.profiled, "keep": keep, "reverse": reverse}
     request = arena.request(asked, first.options.values(), limits.time_s, **how)
-    contender.log.mark(case.place.heading)
+    worker.log.mark(case.place.heading)
     evidence.given = described(first, windows)
     started = time.perf_counter()
     try:
         with memory_watched(run.device, enabled=measured) as taken:
-            reply = contender.do(request, limits, arena.files)
+            reply = worker.do(request, limits, arena.files)
     except Fault as fault:
         results_gib = sum(slot.length for slot in arena.outputs.values()) / 2**30
         if fault.outcome != "out_of_memory" or case.case.memory_gib is None or free_gib >= results_gib + OWN_GIB:
@@ -181,7 +181,10 @@ def check_returned(
 
 
 def check_memory(
-    changed: Sequence[str], strays: Sequence[Stray], dtype: torch.dtype, got: Mapping[str, torch.Tensor] | None = None
+    changed: Sequence[str],
+    out_of_bounds: Sequence[OutOfBounds],
+    dtype: torch.dtype,
+    got: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
     """Raise Fault if a call changed an input or wrote into a guard band. The message is for the student.
 
@@ -190,9 +193,9 @@ def check_memory(
     """
     if changed:
         raise Fault.wrong(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
-    if strays:
-        words = _describe_stray(strays[0], dtype)
-        raise Fault("failed", words, whose="answer", outside=(strays[0], got or {}))
+    if out_of_bounds:
+        words = _describe_write(out_of_bounds[0], dtype)
+        raise Fault("failed", words, whose="answer", outside=(out_of_bounds[0], got or {}))
 
 
 def _article(name: str) -> str:
@@ -201,13 +204,13 @@ def _article(name: str) -> str:
     return f"an {name}" if name[:1] in "aeiou" else f"a {name}"
 
 
-def _describe_stray(stray: Stray, dtype: torch.dtype) -> str:
+def _describe_write(write: OutOfBounds, dtype: torch.dtype) -> str:
     size = dtype.itemsize
-    elements = f"{stray.elements} element{'s' if stray.elements > 1 else ''}"
-    if stray.offset_bytes < 0:
-        nearest = -(stray.offset_bytes // size)
-        return f"wrote {elements} before the start of {stray.neighbour}: the nearest is {nearest} before element 0"
+    elements = f"{write.elements} element{'s' if write.elements > 1 else ''}"
+    if write.offset_bytes < 0:
+        nearest = -(write.offset_bytes // size)
+        return f"wrote {elements} before the start of {write.neighbour}: the nearest is {nearest} before element 0"
     return (
-        f"wrote {elements} past the end of {stray.neighbour}, from {stray.offset_bytes // size} past it: "
+        f"wrote {elements} past the end of {write.neighbour}, from {write.offset_bytes // size} past it: "
         "consistent with a missing mask or bounds check"
     )

@@ -3,7 +3,7 @@
 eager, compile     `eager` of the assignment's baselines.py, as it is and through torch.compile
 reference          the staff's kernel in reference/
 copy, matmul       yardsticks: the machine's limits (`grader/worker/yardsticks.py`)
-null               the null contender, whose time is the cost of handing tensors over
+null               the null worker, whose time is the cost of handing tensors over
 any other name     the function of that name in baselines.py, such as a vendor's kernel
 """
 
@@ -22,15 +22,15 @@ from pathlib import Path
 import torch
 
 from grader.assignment import Device
-from grader.contender.cuda_cpu import cache_folder
-from grader.contender.fault import Fault
-from grader.contender.pool import WorkerPool, end_all
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
 from grader.judge.asking import UPSTREAM, arena_for
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
 from grader.judge.loading import load_file
+from grader.pool.cuda_cpu import cache_folder
+from grader.pool.fault import Fault
+from grader.pool.pool import WorkerPool, end_all
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.protocol import Prepare, Release, Time, Yardstick
 
 NULL = "null"
@@ -70,7 +70,7 @@ class Baselines:
             roomy: cases, in the size that fits beside all other workers.
             meanwhile: a function that takes long, run at the same time.
         """
-        first = {name: case for case in reversed(cases) for name in (NULL, *case.contenders(everyone))}
+        first = {name: case for case in reversed(cases) for name in (NULL, *case.entrants(everyone))}
         sizes = {case.id: case for case in roomy}
         self._loading = ThreadPoolExecutor(1 + len(first), thread_name_prefix="loading")
         self._loading.submit(meanwhile)
@@ -78,8 +78,8 @@ class Baselines:
             self._loading.submit(self._load_early, name, case, sizes.get(case.id))
 
     def _load_early(self, name: str, case: BoundSpeedCase, size: BoundSpeedCase | None) -> None:
-        with suppress(Exception):  # `contender` will raise this again
-            worker = self.contender(name, case)
+        with suppress(Exception):  # `worker` will raise this again
+            worker = self.worker(name, case)
             if name == COMPILE and size is not None and (note := self._note_of(size)) is not None and note.exists():
                 call_unseen(worker, size)
 
@@ -111,11 +111,11 @@ class Baselines:
             self._loading = None
 
     def end(self) -> None:
-        """End all workers. `contender` starts them again on demand."""
+        """End all workers. `worker` starts them again on demand."""
         self.settle()
         end_all(self.workers.values())
 
-    def contender(self, name: str, case: BoundSpeedCase) -> Worker:
+    def worker(self, name: str, case: BoundSpeedCase) -> Worker:
         """The worker of this name, with the code of the case loaded.
 
         Raises:

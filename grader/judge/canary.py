@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from pkgutil import iter_modules
 
 from grader.assignment import Assignment
-from grader.contender.fault import Fault
-from grader.contender.worker import Worker
 from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation, compiled_call, raise_fault
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
 from grader.judge.lanes import Lanes
 from grader.judge.run import Run
+from grader.judge.workers import Workers
+from grader.pool.fault import Fault
+from grader.pool.worker import Worker
 from grader.protocol import INCLUDE, OF_PYTORCH
 from grader.report.model import UNDECIDED, CaseResult
 from grader.submission import pack, unpack
@@ -49,7 +49,7 @@ class Canary:
     """
 
     run: Run
-    crew: Crew
+    workers: Workers
     lanes: Lanes
     comparison: Comparison
     compilation: Compilation
@@ -99,7 +99,7 @@ class Canary:
         if assignment.name not in self._told:
             self.lanes.finish()
             self.compilation.wait()
-            self.crew.clear()
+            self.workers.clear()
             self._told[assignment.name] = self._try(assignment)
         return self._told[assignment.name]
 
@@ -112,11 +112,11 @@ class Canary:
                 (folder / name).unlink()
                 (folder / name).write_text(TORCH_CANARY.format(entry=assignment.spec.entry), encoding="utf-8")
             case = self._case(assignment)
-            with self.crew.canary(assignment, folder) as worker:
+            with self.workers.canary(assignment, folder) as worker:
                 if case is not None and not self._is_torch_form(assignment):
                     self._ask(worker, case)
             if (compiled := self.compilation.first_case(assignment)) is not None:
-                with self.crew.canary(assignment, folder, compiling=True) as worker:
+                with self.workers.canary(assignment, folder, compiling=True) as worker:
                     raise_fault(compiled_call(self.run, worker, compiled, assignment.spec.gpu))
         except (Fault, OSError) as error:
             told = getattr(error, "traceback", "")

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from grader.assignment import Assignment, Case, CourseError, Device, Part, SpeedCase
-from grader.job import CaseStarted
+from grader.messages import CaseStarted
 from grader.problem import DTYPES, Call, Params, Problem, bind_params, load_module, load_problem
 from grader.report.model import title
 from grader.verdict.prints import heading
@@ -137,7 +137,7 @@ class BoundSpeedCase(BoundCase):
         """Names of the baselines of the case's bands."""
         return list(dict.fromkeys(band.vs for band in self.speed.bands))
 
-    def contenders(self, everyone: bool) -> list[str]:
+    def entrants(self, everyone: bool) -> list[str]:
         """Names of the other runners of a race: baselines of bands and the roofline's yardstick; with `everyone` all
         there are.
         """

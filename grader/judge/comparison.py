@@ -13,15 +13,15 @@ import torch
 
 from grader.assignment import Device
 from grader.background import later
-from grader.contender.arena import Stray
-from grader.contender.fault import Fault
 from grader.judge.asking import answer
 from grader.judge.cases import BoundCase
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
 from grader.judge.run import Run
+from grader.judge.workers import Workers
+from grader.pool.arena import OutOfBounds
+from grader.pool.fault import Fault
 from grader.problem import Call
-from grader.protocol import POISON_BYTE, LaunchedKernel
+from grader.protocol import FILL_BYTE, LaunchedKernel
 from grader.report.model import ErrorMap, OutputError
 from grader.verdict import diagnosis, tolerance
 from grader.verdict.error_map import Compared, error_map
@@ -89,8 +89,8 @@ def budgets_of(device_name: Device, case: BoundCase, yardsticks: Mapping[str, Er
 class Reference:
     """The staff's kernels, each in a worker of its own. Threads may share an instance; calls run one after another."""
 
-    def __init__(self, run: Run, crew: Crew) -> None:
-        self._run, self._crew = run, crew
+    def __init__(self, run: Run, workers: Workers) -> None:
+        self._run, self._workers = run, workers
         self._asking = threading.Lock()
 
     def answer(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
@@ -104,14 +104,14 @@ class Reference:
             try:
                 return self._ask(case, call)
             except Fault:
-                if self._crew.is_busy:
+                if self._workers.is_busy:
                     raise
-            self._crew.evict()  # the submission has answered already, and may hold the memory that the reference needs
+            self._workers.evict()  # the submission has answered already, and may hold the memory that the reference needs
             return self._ask(case, call)
 
     def _ask(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
         try:
-            return answer(self._run, case, self._crew.reference(case.assignment), call)
+            return answer(self._run, case, self._workers.reference(case.assignment), call)
         except Fault as fault:
             if fault.whose == "machine":
                 raise
@@ -203,13 +203,13 @@ class Comparison:
             shown = error_map(first, compared, bad[first], before) if bool(bad[first].any()) else None
             raise Fault.wrong(lines[0], tuple(lines[1:]), shown)
 
-    def around(self, case: BoundCase, call: Call, stray: Stray, got: Outputs) -> ErrorMap | None:
+    def around(self, case: BoundCase, call: Call, write: OutOfBounds, got: Outputs) -> ErrorMap | None:
         """A map of the output beside which a call wrote."""
-        scale, name = Scale(case, call), stray.neighbour
+        scale, name = Scale(case, call), write.neighbour
         pytorch = scale.measure(case.problem.baseline(call))
         limit = budgets_of(self.run.device_name, case, pytorch)[name].worst
         bad = scale.beyond(got, name, limit)
-        return error_map(name, scale.compared(got, name, limit), bad, outside=stray.places)
+        return error_map(name, scale.compared(got, name, limit), bad, outside=write.places)
 
 
 def _first_told(call: Call, expected: Outputs, bad: Outputs) -> str:
@@ -327,8 +327,8 @@ def _trivial_answers(case: BoundCase, call: Call, expected: Outputs) -> list[tup
             for name, tensor in expected.items()
         }
 
-    poison = torch.full((case.dtype.itemsize,), POISON_BYTE, dtype=torch.uint8).view(case.dtype).item()
-    constants = {"zeros": 0.0, "ones": 1.0, "NaN": math.nan, "memory that was never written": poison}
+    fill = torch.full((case.dtype.itemsize,), FILL_BYTE, dtype=torch.uint8).view(case.dtype).item()
+    constants = {"zeros": 0.0, "ones": 1.0, "NaN": math.nan, "memory that was never written": fill}
     answers = [(name, everywhere(value)) for name, value in constants.items()]
     for argument, tensor in call.args.items():
         if all(tensor.shape == output.shape for output in expected.values()):

@@ -14,17 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from grader.assignment import Assignment
-from grader.contender.fault import Fault
-from grader.contender.replies import fault_of
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
-from grader.job import CaseNote
 from grader.judge.asking import arena_for, request_for
 from grader.judge.cases import BoundCase
-from grader.judge.crew import Crew
 from grader.judge.evidence import described, with_input
+from grader.judge.files import Files
 from grader.judge.run import Run
-from grader.judge.standing import Standing
+from grader.judge.workers import Workers
+from grader.messages import CaseNote
+from grader.pool.fault import Fault
+from grader.pool.replies import fault_of
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.protocol import CompiledCall, Gpu
 from grader.report.model import NOT_COMPILED, KernelResources
 from grader.verdict.resources import kernel_resources, misfit
@@ -43,14 +43,14 @@ class Compilation:
         kernels: resources of each assignment's compiled kernels, by assignment name.
     """
 
-    def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
-        self._run, self._standing, self._crew = run, standing, crew
+    def __init__(self, run: Run, files: Files, workers: Workers) -> None:
+        self._run, self._files, self._workers = run, files, workers
         is_wanted = run.device_name == "cpu" and run.request.compilation
         self._cases = [case for case in run.cases if case.case.compiled] if is_wanted else []
         self._assignment = ""
         self._thread: ThreadPoolExecutor | None = None
         self._ahead: dict[str, Future[list[CompiledCall | Unknown]]] = {}
-        self._contender: Worker | None = None
+        self._worker: Worker | None = None
         self._given_up = ""
         self.kernels: dict[str, list[KernelResources]] = {}
 
@@ -65,7 +65,7 @@ class Compilation:
         for case in self._cases:
             with suppress(Fault):
                 if case.assignment is assignment:
-                    self._standing.check_source(assignment)
+                    self._files.check_source(assignment)
                     self._ahead[case.id] = self._thread.submit(self._compile, case)
 
     def drop(self, case: BoundCase) -> None:
@@ -108,9 +108,9 @@ class Compilation:
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
             self._thread = None
-        if self._contender is not None:
-            self._contender.kill()
-            self._contender = None
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
 
     def abandon(self) -> None:
         """Begin no other case. A compilation in progress ends with its worker."""
@@ -123,12 +123,12 @@ class Compilation:
         others = () if self._run.request.effort == "quick" else spec.other_gpus
         for gpu in dict.fromkeys([spec.gpu, *others]):
             try:
-                self._standing.hangs.check(case.place)
+                self._files.hangs.check(case.place)
                 if self._given_up:
                     raise Fault("skipped", self._given_up)
                 done.append(self._ask(case, gpu))
             except Fault as fault:
-                if not self._standing.hangs.has_given_up(case.place):
+                if not self._files.hangs.has_given_up(case.place):
                     self._given_up = self._given_up or str(fault)
                 done.append(Unknown(gpu.arch, f"could not be compiled here: {fault}"))
         return done
@@ -142,21 +142,21 @@ class Compilation:
         wait(self._ahead.values())
 
     def _ask(self, case: BoundCase, gpu: Gpu) -> CompiledCall:
-        if self._contender is None or not self._contender.lives():
-            self._contender = self._crew.beside(case.assignment, "compile", logged=False)
-        with self._standing.hangs.ending(case.place, self._contender):
-            return compiled_call(self._run, self._contender, case, gpu)
+        if self._worker is None or not self._worker.lives():
+            self._worker = self._workers.beside(case.assignment, "compile", logged=False)
+        with self._files.hangs.ending(case.place, self._worker):
+            return compiled_call(self._run, self._worker, case, gpu)
 
 
-def compiled_call(run: Run, contender: Worker, case: BoundCase, gpu: Gpu) -> CompiledCall:
+def compiled_call(run: Run, worker: Worker, case: BoundCase, gpu: Gpu) -> CompiledCall:
     """A compiling worker's result for a case and a GPU. Raises Fault if there is no answer."""
     limits = case.assignment.spec.limits
     call = case.inputs(run.seed, OWN_NUMBER, run.device)
     with arena_for(call, case.problem.outputs(call), case.dtype, run.device) as arena:
         request = request_for(arena, call, limits.build_limit_s, target=gpu)
-        reply = contender.do(request, CallLimits(limits.build_limit_s, limits.memory_gib), arena.files)
+        reply = worker.do(request, CallLimits(limits.build_limit_s, limits.memory_gib), arena.files)
     if reply.compiled is None or reply.compiled.arch != gpu.arch:
-        contender.kill()
+        worker.kill()
         raise Fault("crashed", "the worker answered with something that is no answer")
     error = reply.compiled.error
     if error is not None and error.kind == "crashed":

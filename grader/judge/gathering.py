@@ -11,9 +11,9 @@ from grader.assignment import Assignment, Part
 from grader.fingerprint import fingerprint
 from grader.judge.compilation import Compilation
 from grader.judge.environment import describe_environment
+from grader.judge.files import Files
 from grader.judge.results import Results
 from grader.judge.run import Run
-from grader.judge.standing import Standing
 from grader.report.model import (
     INTERRUPTED,
     AssignmentResult,
@@ -46,7 +46,7 @@ class Gathering:
     """
 
     run: Run
-    standing: Standing
+    files: Files
     results: Results
     compilation: Compilation
     interrupted: bool
@@ -59,7 +59,7 @@ class Gathering:
         spec = assignment.spec
         compiled = self.compilation.kernels.get(assignment.name, ())
         parts = tuple(self.part(assignment, part) for part in spec.parts)
-        kernels = (*kernel_resources(self.standing.ptxas(assignment)), *compiled)
+        kernels = (*kernel_resources(self.files.ptxas(assignment)), *compiled)
         outcomes = {case.outcome for part in parts for case in part.cases}
         is_right = "passed" in outcomes and outcomes <= {"passed", "skipped"}
         return AssignmentResult(
@@ -69,17 +69,15 @@ class Gathering:
             parts=parts,
             kernels=kernels,
             hints=self._hints(assignment, kernels) if is_right else (),
-            log=self.standing.log(assignment),
+            log=self.files.log(assignment),
         )
 
     def _hints(self, assignment: Assignment, kernels: Sequence[KernelResources]) -> tuple[str, ...]:
-        spec, standing = assignment.spec, self.standing
+        spec, files = assignment.spec, self.files
         graded = [one for one in kernels if not one.case or one.arch == spec.gpu.arch]
         stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
-        off_stream = standing.off_stream(assignment) if stream else ()
-        return advice(
-            spec.file, stream, graded, standing.ptxas(assignment), off_stream, standing.same_value(assignment)
-        )
+        off_stream = files.off_stream(assignment) if stream else ()
+        return advice(spec.file, stream, graded, files.ptxas(assignment), off_stream, files.same_value(assignment))
 
     def part(self, assignment: Assignment, part: Part) -> PartResult:
         shows = {case.name: case.shows_values(self.run.device_name) for case in part.cases}

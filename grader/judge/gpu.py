@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import torch
 
-from grader.contender.fault import Fault
-from grader.contender.worker import Worker
+from grader.pool.fault import Fault
+from grader.pool.worker import Worker
 
 PROBE_BYTES = 64 << 20
 PROBE_PASSES = 16

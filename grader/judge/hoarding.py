@@ -16,9 +16,9 @@ from traceback import clear_frames
 import torch
 
 from grader.assignment import Assignment
-from grader.contender.fault import Fault
-from grader.judge.crew import Crew
 from grader.judge.run import Run
+from grader.judge.workers import Workers
+from grader.pool.fault import Fault
 
 HOARD_GIB = 8.0  # GPU memory that a submission's workers may keep between calls
 WORKER_GIB = 1.0  # more for each worker: a context and PyTorch's cache
@@ -30,9 +30,9 @@ class Hoarding:
     """Tells a submission that keeps GPU memory from a GPU that has too little. Threads may share an instance."""
 
     run: Run
-    crew: Crew
+    workers: Workers
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    # By assignment: the last sentence, and when it was passed.
+    # By assignment: the last reason, and when it was found.
     _told: dict[str, tuple[float, Exception]] = field(init=False, default_factory=dict)
 
     @contextmanager
@@ -57,7 +57,7 @@ class Hoarding:
             with self._lock:
                 at, told = self._told.get(assignment.name, (0.0, error))
                 if at < began:
-                    told = self._sentence(assignment, error)
+                    told = self._reason(assignment, error)
                     self._told[assignment.name] = time.monotonic(), told
             raise told from None
 
@@ -72,30 +72,30 @@ class Hoarding:
         if self.run.device_name != "cuda" or not free_gib < needed_gib <= self.run.total_gib:
             return free_gib
         with self._lock:
-            told = self._sentence(assignment, MemoryError(f"{needed_gib:g} GiB are needed"))
+            told = self._reason(assignment, MemoryError(f"{needed_gib:g} GiB are needed"))
         if isinstance(told, Fault) and told.whose != "machine":
             raise told
         return self.run.free_gib()
 
-    def _sentence(self, assignment: Assignment, error: Exception) -> Exception:
+    def _reason(self, assignment: Assignment, error: Exception) -> Exception:
         """End the submission's workers, and return the error that says whose fault the lack of memory is: the
-        sentence.
+        reason.
         """
-        sentence: Future[Exception] = Future()
+        reason: Future[Exception] = Future()
         told: Exception = (
             error if isinstance(error, Fault) else Fault.of_machine(f"the judge found no GPU memory: {error}")
         )
         try:
-            self.crew.baselines.settle()  # memory that a loading baseline frees is not the submission's
+            self.workers.baselines.settle()  # memory that a loading baseline frees is not the submission's
             before_gib = self.run.free_gib()
-            ended = self.crew.condemn(assignment, sentence)
+            ended = self.workers.terminate(assignment, reason)
             allowed_gib = HOARD_GIB + WORKER_GIB * ended
             freed_gib = freed_since(self.run, before_gib, allowed_gib, RELEASE_LIMIT_S if ended else 0.0)
             if freed_gib >= allowed_gib:
                 held = f"still held {freed_gib:.0f} GiB of GPU memory after its calls"
                 told = Fault("out_of_memory", f"{held}, and left none for the next call's tensors: stopped")
         finally:
-            sentence.set_result(told)  # also after an error: condemned workers' calls wait for the sentence
+            reason.set_result(told)  # also after an error: terminated workers' calls wait for the reason
         return told
 
 

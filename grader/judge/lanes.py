@@ -17,12 +17,12 @@ from traceback import clear_frames
 import pytest
 
 from grader.assignment import Assignment
-from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase, ReportPlace
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
+from grader.judge.files import Files
 from grader.judge.run import Run
-from grader.judge.standing import Standing
+from grader.judge.workers import Workers
+from grader.pool.fault import Fault
 
 WORTH_A_START = 4  # waiting works per lane that justify a further lane: starting a worker takes as long as some cases
 APART = "/apart"  # the queue of works that start their own worker; no assignment has this name
@@ -71,8 +71,8 @@ class Lanes:
     starts its own worker runs in any lane. `run` needs two lanes or more.
     """
 
-    def __init__(self, run: Run, standing: Standing, crew: Crew) -> None:
-        self._run, self._standing, self._crew = run, standing, crew
+    def __init__(self, run: Run, files: Files, workers: Workers) -> None:
+        self._run, self._files, self._workers = run, files, workers
         self._count = run.lane_count
         self._waiting: dict[str, deque[Work]] = {}
         self._done: SimpleQueue[Done] = SimpleQueue()
@@ -90,7 +90,7 @@ class Lanes:
             threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
             for lane in range(self._count)
         ]
-        self._crew.is_busy = True
+        self._workers.is_busy = True
         for thread in self._threads:
             thread.start()
         again = []
@@ -124,8 +124,8 @@ class Lanes:
         for thread in self._threads:
             thread.join()
         self._threads = []
-        self._crew.is_busy = False
-        self._crew.end_lanes(range(1, self._count))
+        self._workers.is_busy = False
+        self._workers.end_lanes(range(1, self._count))
 
     def drop(self, assignment: Assignment) -> None:
         """Drop an assignment's works that have not begun; `run` yields them as if they had passed."""
@@ -144,7 +144,7 @@ class Lanes:
         held = ""
         while (queue := self._choose(held)) is not None:
             if held and queue != held:
-                self._crew.end_lanes([lane])
+                self._workers.end_lanes([lane])
             held = queue
             if (following := self._take(queue)) is not None:
                 try:
@@ -157,10 +157,10 @@ class Lanes:
         evidence, place = Evidence(), work.place
         try:
             self._run.emit(place.started)
-            self._standing.hangs.check(place)
+            self._files.hangs.check(place)
             work.run(lane, evidence)
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            self._standing.hangs.note(place, error)
+            self._files.hangs.note(place, error)
             clear_frames(error.__traceback__)  # frames may hold GPU memory
             return Done(work, error, evidence)
         return Done(work, None, evidence)

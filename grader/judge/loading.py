@@ -6,44 +6,42 @@ import re
 from pathlib import Path
 
 from grader.assignment import Assignment
-from grader.contender.cuda_cpu import provide_runtime
-from grader.contender.fault import Fault
-from grader.contender.last_words import NO_ANSWER, STOPPED
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
 from grader.judge.environment import find_compiler
 from grader.nvidia import find_nvcc
+from grader.pool.cuda_cpu import provide_runtime
+from grader.pool.fault import Fault
+from grader.pool.last_words import NO_ANSWER, STOPPED
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.protocol import Build
 
 AT_IMPORT = re.compile(r'^  File "([^"\n]+)", line (\d+), in <module>\n    (.+)$', re.MULTILINE)
 IMPORTS = re.compile(r"(import|from)\b")
 
 
-def load_file(contender: Worker, folder: Path, assignment: Assignment) -> Worker:
-    """Load the assignment's file from `folder`, and return the contender. A fault ends its worker.
+def load_file(worker: Worker, folder: Path, assignment: Assignment) -> Worker:
+    """Load the assignment's file from `folder`, and return the worker. A fault ends its worker.
 
     Raises:
         Fault: the file could not be built, imported, or lacks its entry.
         Fault: the worker did not start, by a fault of the machine.
     """
-    contender.ready()
+    worker.ready()
     spec = assignment.spec
     time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
     limits = CallLimits(time_s, spec.limits.memory_gib)
     build = None
-    if spec.language == "cuda" and (compiler := find_compiler(contender.device)):
-        on_cpu = contender.device == "cpu"
+    if spec.language == "cuda" and (compiler := find_compiler(worker.device)):
+        on_cpu = worker.device == "cpu"
         if on_cpu:
-            provide_runtime(contender.runtime, compiler)
+            provide_runtime(worker.runtime, compiler)
         build = Build(
             compiler, spec.limits.build_limit_s, find_nvcc() if on_cpu else None, spec.gpu.arch, spec.signature
         )
     try:
-        contender.load(
-            folder / spec.file, spec.entry, build, limits, gpu=None if contender.device == "cuda" else spec.gpu
-        )
+        worker.load(folder / spec.file, spec.entry, build, limits, gpu=None if worker.device == "cuda" else spec.gpu)
     except Fault as fault:
-        contender.kill()
+        worker.kill()
         if fault.whose == "machine":
             raise
         fault.of_file = True
@@ -52,7 +50,7 @@ def load_file(contender: Worker, folder: Path, assignment: Assignment) -> Worker
             fault.message = f"{fault.message.removesuffix(STOPPED)} while {spec.file} was {doing}{STOPPED}"
             fault.details = (*at_import(fault.traceback), *fault.details)
         raise
-    return contender
+    return worker
 
 
 def at_import(traceback: str) -> tuple[str, ...]:

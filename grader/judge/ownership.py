@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from grader.assignment import Assignment
-from grader.contender.fault import Fault
 from grader.judge.reading import CPU_LIMIT_S, MEMORY_LIMIT_BYTES, Answer, Question
+from grader.pool.fault import Fault
 from grader.protocol import MAX_OPERATORS, RanKernel, RanOperator
 from grader.report.model import GpuTime, Outcome
 from grader.verdict.gpu_time import decoy, gpu_time, without_own

@@ -14,23 +14,23 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from grader.assignment import Assignment
-from grader.contender import tools
-from grader.contender.arena import Arena
-from grader.contender.fault import Fault
-from grader.contender.surroundings import WorkerKind
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
-from grader.job import CaseNote, Profiled
 from grader.judge.asking import arena_for, request_for
 from grader.judge.baselines import COMPILE
 from grader.judge.cases import BoundSpeedCase, SpeedSizes
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
+from grader.judge.files import Files
 from grader.judge.loading import load_file
 from grader.judge.run import Run
 from grader.judge.speed.benchmark import Benchmarks
-from grader.judge.standing import Standing
+from grader.judge.workers import Workers
+from grader.messages import CaseNote, Profiled
 from grader.nvidia import find_ncu, find_nvcc
+from grader.pool import tools
+from grader.pool.arena import Arena
+from grader.pool.fault import Fault
+from grader.pool.surroundings import WorkerKind
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.problem import Call
 from grader.profile.compiled import unpack
 from grader.profile.counters import EVERY, MAX_KERNELS, counters, why_none
@@ -65,8 +65,8 @@ class Profiler:
     """
 
     run: Run
-    standing: Standing
-    crew: Crew
+    files: Files
+    workers: Workers
     benchmarks: Benchmarks
     _beside: dict[WorkerKind, tuple[str, Worker]] = field(init=False, default_factory=dict)
 
@@ -77,7 +77,7 @@ class Profiler:
 
     def _profile(self, sizes: SpeedSizes) -> Profiled:
         try:
-            self.standing.check_present(sizes.declared.assignment)
+            self.files.check_present(sizes.declared.assignment)
         except Fault as absent:
             return Profiled(profile=_blank(sizes.declared).model_copy(update={"unknown": _words(absent)}))
         found = self._without_a_gpu(sizes)
@@ -106,11 +106,11 @@ class Profiler:
     def _trace(self, case: BoundSpeedCase) -> Trace:
         """Raises Fault, MemoryError."""
         kind: WorkerKind = "cuda_cpu" if case.assignment.spec.language == "cuda" else "cpu"
-        contender = self._worker(case.assignment, kind)
-        contender.log.mark(case.place.heading)
-        trace = self._ask(contender, case, TRACE_LIMIT_S).trace
+        worker = self._worker(case.assignment, kind)
+        worker.log.mark(case.place.heading)
+        trace = self._ask(worker, case, TRACE_LIMIT_S).trace
         if trace is None:
-            contender.kill()
+            worker.kill()
             raise Fault("crashed", NO_ANSWER)
         return trace
 
@@ -118,7 +118,7 @@ class Profiler:
         """The case's kernels for the GPU of problem.toml, and why some are missing."""
         assignment, gpu = case.assignment, case.assignment.spec.gpu
         if assignment.spec.language == "cuda":
-            told = self.standing.ptxas(assignment)
+            told = self.files.ptxas(assignment)
             why = "there is no nvcc here" if find_nvcc() is None else "nvcc told nothing of its kernels"
             missing = "" if kernel_resources(told) else f"{UNKNOWN}: {why}"
             return (CompiledKernel("all", 0, 0, told),) if told else (), missing
@@ -143,15 +143,15 @@ class Profiler:
         if known is None or name != assignment.name or not known.lives():
             if known is not None:
                 known.kill()
-            known = self.crew.beside(assignment, kind, logged=kind != "compile")
+            known = self.workers.beside(assignment, kind, logged=kind != "compile")
             self._beside[kind] = assignment.name, known
         return known
 
-    def _ask(self, contender: Worker, case: BoundSpeedCase, limit_s: float, target: Gpu | None = None) -> Reply:
+    def _ask(self, worker: Worker, case: BoundSpeedCase, limit_s: float, target: Gpu | None = None) -> Reply:
         limits = CallLimits(limit_s, case.assignment.spec.limits.memory_gib)
         with _arena(self.run, case) as (arena, call):
             request = request_for(arena, call, limit_s, target=target, traced=True)
-            return contender.do(request, limits, arena.files)
+            return worker.do(request, limits, arena.files)
 
     def _with_a_gpu(self, sizes: SpeedSizes, found: Profiled) -> Profiled:
         ran, texts, profile = None, dict(found.texts), found.profile
@@ -182,8 +182,8 @@ class Profiler:
         """The call at the first size that the GPU has memory for, and the profiler's trace.json. Raises as `_trace`."""
         case = self._fitting(sizes)
         self.run.emit(CaseNote(text="runs under PyTorch's profiler"))
-        own = self.standing.own_kernels(case.assignment)
-        return self._traced_there(self.crew.worker(case.assignment), case, own, lambda gpu: gpu.chrome)
+        own = self.files.own_kernels(case.assignment)
+        return self._traced_there(self.workers.worker(case.assignment), case, own, lambda gpu: gpu.chrome)
 
     def _fitting(self, sizes: SpeedSizes) -> BoundSpeedCase:
         """The first size that the GPU has memory for. Raises MemoryError."""
@@ -197,14 +197,14 @@ class Profiler:
         self.run.emit(CaseNote(text="is looked at as torch.compile has it"))
         try:
             case = self._fitting(sizes)
-            contender = self.crew.baselines.contender(COMPILE, case)
-            return self._traced_there(contender, case, (), lambda gpu: gpu.generated)
+            worker = self.workers.baselines.worker(COMPILE, case)
+            return self._traced_there(worker, case, (), lambda gpu: gpu.generated)
         except (Fault, MemoryError):
             return None, ""
 
     def _traced_there(
         self,
-        contender: Worker,
+        worker: Worker,
         case: BoundSpeedCase,
         own: Collection[str],
         text_of: Callable[[GpuTrace], CompiledText | None],
@@ -213,9 +213,9 @@ class Profiler:
         limits = CallLimits(case.assignment.spec.limits.time_limit_s["cuda"], case.assignment.spec.limits.memory_gib)
         call = case.inputs(self.run.seed, OWN_NUMBER, self.run.device)
         with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena:
-            trace = contender.do(request_for(arena, call, limits.time_s, traced=True), limits, arena.files).trace
+            trace = worker.do(request_for(arena, call, limits.time_s, traced=True), limits, arena.files).trace
         if trace is None or trace.gpu is None:
-            contender.kill()
+            worker.kill()
             raise Fault("crashed", NO_ANSWER)
         text = text_of(trace.gpu)
         found = gpu_run(trace.gpu, own, case.assignment.spec.gpu, torch.cuda.get_device_name())
@@ -228,14 +228,14 @@ class Profiler:
             raise Fault("skipped", NO_NCU)
         self.run.emit(CaseNote(text="runs under Nsight Compute"))
         call = case.inputs(self.run.seed, OWN_NUMBER, self.run.device)
-        tool = self.crew.watched(case.assignment, tools.counters(ncu, EVERY, MAX_KERNELS))
+        tool = self.workers.watched(case.assignment, tools.counters(ncu, EVERY, MAX_KERNELS))
         with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena, tool:
             try:
                 load_file(tool, self.run.request.copied.folder, case.assignment)
                 tool.do(request_for(arena, call, COUNT_LIMITS.time_s, counted=True), COUNT_LIMITS, arena.files)
             finally:
                 tool.kill()  # the table is complete when the tool has ended
-        found = counters(tool.tool_log, self.standing.own_kernels(case.assignment))
+        found = counters(tool.tool_log, self.files.own_kernels(case.assignment))
         if not found:
             raise Fault("skipped", why_none(tool.tool_log))
         return found, tool.tool_log

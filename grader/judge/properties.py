@@ -33,14 +33,14 @@ from hypothesis.errors import HypothesisException
 from hypothesis.internal.conjecture import providers
 
 from grader.assignment import Case
-from grader.contender.fault import Fault
-from grader.job import CaseNote
 from grader.judge.asking import answer
 from grader.judge.cases import BoundCase, ReportPlace
 from grader.judge.comparison import Comparison
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence, described
 from grader.judge.run import Run
+from grader.judge.workers import Workers
+from grader.messages import CaseNote
+from grader.pool.fault import Fault
 from grader.problem import Call, Params, Problem, bind_params
 
 LIMIT_S = 300.0  # for all inputs of a property
@@ -66,8 +66,8 @@ class Trial:
         """The submission's outputs in float64, by name. Raises Fault, Fault if there are none."""
         own = self._properties
         own.run.emit(CaseNote(text="on drawn inputs"))  # an event, so that many inputs do not look like a standstill
-        contender = own.crew.worker(self._case.assignment, own.lane)
-        got = answer(own.run, self._case, contender, call)
+        worker = own.workers.worker(self._case.assignment, own.lane)
+        got = answer(own.run, self._case, worker, call)
         try:
             own.comparison.compare(self._case, call, got, Evidence(), drawn=True)
         except Fault as failed:
@@ -107,7 +107,7 @@ class Properties:
     """
 
     run: Run
-    crew: Crew
+    workers: Workers
     comparison: Comparison
     place: ReportPlace
     problem: Problem
@@ -126,7 +126,7 @@ class Properties:
             Fault: the first input without an answer. The grader's own errors pass through.
         """
         assignment, part = self.place.assignment, self.place.part
-        self.crew.worker(assignment, self.lane)  # a file that cannot be loaded is not an input's fault
+        self.workers.worker(assignment, self.lane)  # a file that cannot be loaded is not an input's fault
         draw_alike_everywhere()
         started = time.monotonic()
         known: dict[str, Fault | None] = {}

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from grader.contender import processes
+from grader.pool import processes
 from grader.verdict import text
 from grader.verdict.policy import cuda_findings, cuda_kernels, included_from
 from grader.verdict.sources import ForbiddenUse, imported_from, refused_imports, triton_kernels, uses_of

@@ -9,15 +9,15 @@ from traceback import extract_tb
 import pytest
 
 from grader.assignment import Assignment, AssignmentSpec
-from grader.contender.fault import Fault
-from grader.job import CaseDone, SpeedDone
 from grader.judge.canary import Canary
 from grader.judge.cases import ReportPlace, SpeedSizes
 from grader.judge.compilation import Compilation
 from grader.judge.evidence import Evidence, with_input
+from grader.judge.files import Files
 from grader.judge.ownership import in_words_of_the_source
 from grader.judge.run import Run
-from grader.judge.standing import Standing
+from grader.messages import CaseDone, SpeedDone
+from grader.pool.fault import Fault
 from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
 from grader.verdict.causes import borne_out
 from grader.verdict.hints import hints
@@ -41,7 +41,7 @@ class Results:
     """
 
     run: Run
-    standing: Standing
+    files: Files
     canary: Canary
     compilation: Compilation
     cases: dict[tuple[str, str, str], CaseResult] = field(init=False, default_factory=dict)
@@ -129,7 +129,7 @@ class Results:
             if fault := self.canary.look_back(assignment, own):
                 self._revise(assignment, fault)
         for key, result in self.cases.items():
-            excuse = self.standing.excused.get(key[:2])
+            excuse = self.files.excused.get(key[:2])
             # Passed without the GPU that the rest of the part needs
             if excuse is not None and result.outcome == "passed":
                 self.cases[key] = result.model_copy(update={"outcome": "skipped", "message": excuse.message})
@@ -139,9 +139,9 @@ class Results:
         if not isinstance(error, Fault) or error.whose in ("answer", "machine"):
             return error
         if error.operators:
-            error = in_words_of_the_source(error, self.standing.hints(place.assignment))
+            error = in_words_of_the_source(error, self.files.hints(place.assignment))
         if error.outcome == "skipped" and error.whose == "submission":
-            self.standing.excuse(place, error)
+            self.files.excuse(place, error)
         if (found := self.canary.look_into(place.assignment, error)) is not None:
             self.compilation.kernels.pop(place.assignment.name, None)  # from the broken tools
         return found or error

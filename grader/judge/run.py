@@ -10,10 +10,10 @@ import psutil
 import torch
 
 from grader.assignment import Assignment, Device, load_course
-from grader.contender.pool import workers_at_once
-from grader.job import Event, Request
 from grader.judge.cases import BoundCase, BoundCheck, SpeedSizes, bind_cases, bind_checks, bind_speed_cases
 from grader.judge.gpu import Gauge
+from grader.messages import Event, Request
+from grader.pool.pool import workers_at_once
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader.contender import tools
-from grader.contender.fault import Fault
-from grader.contender.watch import CallLimits
 from grader.judge.asking import arena_for, check_returned, request_for
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Comparison
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence, described
+from grader.judge.files import Files
 from grader.judge.loading import load_file
 from grader.judge.ownership import check_operators
 from grader.judge.run import Run
-from grader.judge.standing import Standing
+from grader.judge.workers import Workers
 from grader.nvidia import find_sanitizer
+from grader.pool import tools
+from grader.pool.fault import Fault
+from grader.pool.watch import CallLimits
 from grader.verdict.sanitizer import findings
 
 LIMITS = CallLimits(time_s=150.0, memory_gib=16.0)  # a kernel is many times slower under the tool
@@ -33,7 +33,7 @@ COMPLETE = "SUMMARY"  # begins the last line of a complete log
 
 
 def run_watched(
-    run: Run, standing: Standing, crew: Crew, comparison: Comparison, case: BoundCase, evidence: Evidence
+    run: Run, files: Files, workers: Workers, comparison: Comparison, case: BoundCase, evidence: Evidence
 ) -> None:
     """Run the case's first call under its tool.
 
@@ -47,7 +47,7 @@ def run_watched(
     program = find_sanitizer()
     assert program is not None  # otherwise the case was not admitted
     try:
-        worker = crew.watched(case.assignment, tools.sanitizer(program, case.case.tool))
+        worker = workers.watched(case.assignment, tools.sanitizer(program, case.case.tool))
     except Fault as unavailable:
         if unavailable.whose != "machine":
             raise
@@ -56,7 +56,7 @@ def run_watched(
     with arena_for(call, shapes, case.dtype, run.device) as arena, worker:
         request = request_for(arena, call, LIMITS.time_s, apart=True)
         try:
-            with standing.hangs.ending(case.place, worker):
+            with files.hangs.ending(case.place, worker):
                 load_file(worker, run.request.copied.folder, case.assignment)
                 loaded = True
                 worker.log.mark(case.place.heading)
@@ -68,8 +68,8 @@ def run_watched(
             fault = ended  # the tool's findings are told first: they may be the cause
         worker.kill()
         got = {name: arena.output(name) for name in shapes}
-    files = {Path(name).name for name in run.request.copied.info.files} | {case.assignment.spec.file}
-    found = findings(worker.tool_log, files)
+    names = {Path(name).name for name in run.request.copied.info.files} | {case.assignment.spec.file}
+    found = findings(worker.tool_log, names)
     if case.assignment.spec.language != "cuda":
         # The tool misreports shared memory of tensor cores' operands. Triton lays that memory out, not the student.
         found = [one for one in found if one.space == "global"]
@@ -77,10 +77,10 @@ def run_watched(
         more = [f"... and in {len(found) - MAX_TOLD} more places"] if len(found) > MAX_TOLD else []
         sentences = [one.sentence for one in found[:MAX_TOLD]]
         raise Fault.wrong(f"{case.case.tool}: {sentences[0]}", (*sentences[1:], *more))
-    if fault is not None and not loaded and (own := standing.fault_of_file(case.assignment, fault)) is not None:
+    if fault is not None and not loaded and (own := files.fault_of_file(case.assignment, fault)) is not None:
         raise own
     if fault is not None:
-        standing.hangs.check(case.place)
+        files.hangs.check(case.place)
     if fault is not None or reply is None or COMPLETE not in worker.tool_log:
         why = "it wrote no summary" if fault is None else fault.message
         raise Fault("skipped", f"{UNUSABLE}: {why}")

@@ -1,6 +1,6 @@
 """The order of a grading: every case and check once, in one lane or in several. Speed cases follow (`plugin.py`).
 
-For each case, `admission.py` admits or refuses it, `lanes.py` and `trial.py` run it, and `results.py` keeps its result.
+For each case, `skip.py` admits or refuses it, `lanes.py` and `trial.py` run it, and `results.py` keeps its result.
 With several lanes, cases that share the machine run first, side by side. A case that needs much GPU memory, or measures
 it, runs alone after that.
 """
@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from grader.contender.fault import Fault
-from grader.contender.pool import GIB_PER_WORKER
-from grader.contender.worker import Worker
-from grader.judge.admission import Admission
 from grader.judge.cases import BoundCase, BoundCheck, ReportPlace
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
+from grader.judge.files import Files
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Done, Lanes, Work
 from grader.judge.properties import Properties
 from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.judge.sanitizing import run_watched
-from grader.judge.standing import Standing
+from grader.judge.skip import SkipReasons
 from grader.judge.trial import Trials
+from grader.judge.workers import Workers
+from grader.pool.fault import Fault
+from grader.pool.pool import GIB_PER_WORKER
+from grader.pool.worker import Worker
 from grader.problem import Params, Problem
 
 KEPT = (
@@ -47,8 +47,8 @@ class Works:
     """
 
     run: Run
-    standing: Standing
-    crew: Crew
+    files: Files
+    workers: Workers
     hoarding: Hoarding
     comparison: Comparison
     trials: Trials
@@ -62,15 +62,15 @@ class Works:
         def run(lane: int, evidence: Evidence) -> None:
             with self.hoarding.is_a_fault(case.assignment):
                 if case.case.tool is not None:
-                    run_watched(self.run, self.standing, self.crew, self.comparison, case, evidence)
+                    run_watched(self.run, self.files, self.workers, self.comparison, case, evidence)
                     return
-                contender = self.crew.worker(case.assignment, lane)
+                worker = self.workers.worker(case.assignment, lane)
                 if case.case.max_extra_mib is not None:
-                    self.crew.settle()  # a starting worker takes GPU memory
-                is_first = contender not in self.known
-                self.known.add(contender)
+                    self.workers.settle()  # a starting worker takes GPU memory
+                is_first = worker not in self.known
+                self.known.add(worker)
                 try:
-                    self._grade(case, contender, evidence)
+                    self._grade(case, worker, evidence)
                 except Fault as failed:
                     if failed.whose == "answer" and not is_first and self._is_right_alone(case):
                         others = tuple(one for one in failed.details if "consistent with" not in one)
@@ -82,9 +82,9 @@ class Works:
             place = replace(place, tries=f"{place.tries}; smaller on the CPU")
         return Work(place, run, case, apart=case.case.tool is not None)
 
-    def _grade(self, case: BoundCase, contender: Worker, evidence: Evidence) -> None:
+    def _grade(self, case: BoundCase, worker: Worker, evidence: Evidence) -> None:
         for number in range(case.case.calls):
-            self.trials.grade(case, contender, number, evidence)
+            self.trials.grade(case, worker, number, evidence)
 
     def _is_right_alone(self, case: BoundCase) -> bool:
         """Whether a wrong case is right in a new process. Asked once for a part, as a process takes seconds to start."""
@@ -92,11 +92,11 @@ class Works:
             return False
         self.asked_alone.add(case.place.of_part)
         try:
-            contender = self.crew.beside(case.assignment, self.crew.kind_of(case.assignment), logged=False)
+            worker = self.workers.beside(case.assignment, self.workers.kind_of(case.assignment), logged=False)
             try:
-                self._grade(case, contender, Evidence())
+                self._grade(case, worker, Evidence())
             finally:
-                contender.kill()
+                worker.kill()
         except Fault as fault:
             if fault.whose == "machine" and not fault.of_start:
                 raise
@@ -115,7 +115,7 @@ class Works:
     def properties(self, place: ReportPlace, lane: int = 0) -> Properties:
         """Properties of a part, to be tried on the submission's worker in a lane."""
         problem, model = self.problems[place.assignment.name]
-        return Properties(self.run, self.crew, self.comparison, place, problem, model, lane)
+        return Properties(self.run, self.workers, self.comparison, place, problem, model, lane)
 
 
 @dataclass
@@ -123,11 +123,11 @@ class Schedule:
     """Runs the cases and properties of a grading, and keeps their results."""
 
     run: Run
-    standing: Standing
-    crew: Crew
+    files: Files
+    workers: Workers
     lanes: Lanes
     works: Works
-    admission: Admission
+    skip: SkipReasons
     compilation: Compilation
     results: Results
 
@@ -137,7 +137,7 @@ class Schedule:
         Raises:
             KeyboardInterrupt: this process was asked to end. Results of ended works are kept.
         """
-        self.standing.finish_looking()
+        self.files.finish_looking()
         self.run.gauge.look_again()  # before any code of the student runs
         works = [*map(self.works.of_case, self.run.cases), *checks]
         works.sort(key=lambda work: self.run.assignments.index(work.place.assignment))
@@ -196,7 +196,7 @@ class Schedule:
 
     def _is_admitted(self, work: Work) -> bool:
         try:
-            self.admission.check(work.place, work.case)
+            self.skip.check(work.place, work.case)
         except Exception as refusal:
             self.results.keep(work.place, refusal, Evidence(), is_check=work.case is None)
             return False
@@ -204,7 +204,7 @@ class Schedule:
 
     def _keep(self, done: Done) -> None:
         work = done.work
-        error = self.standing.excused.get(work.place.of_part) or done.error
+        error = self.files.excused.get(work.place.of_part) or done.error
         if work.case is not None:
             error = self._compiled(work.case, error)
         self.results.keep(work.place, error, done.evidence, is_check=work.case is None)
@@ -227,9 +227,9 @@ class Schedule:
         """
         self.lanes.finish()
         if self.run.device_name == "cuda":
-            self.crew.settle()
+            self.workers.settle()
             if self.run.free_gib() < (case.case.memory_gib or 0.0):
-                self.crew.end_idle()
+                self.workers.end_idle()
 
 
 def _is_shared(work: Work) -> bool:

@@ -12,13 +12,10 @@ from datetime import UTC, datetime
 import torch
 
 from grader.assignment import CourseError, Device
-from grader.contender.pool import WorkerPool
-from grader.job import Benchmarked, Event, Finished, Planned, PlannedPart, Request
-from grader.judge.admission import Admission
 from grader.judge.canary import Canary
 from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
-from grader.judge.crew import Crew
+from grader.judge.files import Files
 from grader.judge.gathering import Gathering, report_of
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
@@ -26,11 +23,14 @@ from grader.judge.profiler import Profiler
 from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.judge.schedule import Schedule, Works
+from grader.judge.skip import SkipReasons
 from grader.judge.speed import quick_check
 from grader.judge.speed.benchmark import Benchmarks
 from grader.judge.speed.plugin import SpeedTests
-from grader.judge.standing import Standing
 from grader.judge.trial import Trials
+from grader.judge.workers import Workers
+from grader.messages import Benchmarked, Event, Finished, Planned, PlannedPart, Request
+from grader.pool.pool import WorkerPool
 from grader.problem import load_problem
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
@@ -54,32 +54,32 @@ def run_session(request: Request, pool: WorkerPool, isolation: Isolation, emit: 
     run = Run.begin(request, pool.device, emit)
     if pool.device == "cuda" or run.lane_count > 1:
         import_ahead()
-    standing = Standing(run)
-    crew = Crew(run, standing, pool)
-    standing.look()
+    files = Files(run)
+    workers = Workers(run, files, pool)
+    files.look()
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # students' `tl.dot` uses TF32, so PyTorch as a yardstick does too
     emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
-    comparison = Comparison(run, Reference(run, crew))
+    comparison = Comparison(run, Reference(run, workers))
     if request.profile != "no":
         if pool.device == "cuda":
-            standing.finish_looking()
-            start_the_courses_own(run, crew, 0.0)
-        Profiler(run, standing, crew, Benchmarks(run, crew, comparison)).run_all()
+            files.finish_looking()
+            start_the_courses_own(run, workers, 0.0)
+        Profiler(run, files, workers, Benchmarks(run, workers, comparison)).run_all()
         emit(Finished(report=report_of(run, (), isolation, started, time.monotonic() - clock)))
         return
-    hoarding = Hoarding(run, crew)
-    trials = Trials(run, standing, comparison)
-    lanes = Lanes(run, standing, crew)
-    compilation = Compilation(run, standing, crew)
-    canary = Canary(run, crew, lanes, comparison, compilation)
-    results = Results(run, standing, canary, compilation)
-    admission = Admission(run, standing, hoarding, compilation, results)
+    hoarding = Hoarding(run, workers)
+    trials = Trials(run, files, comparison)
+    lanes = Lanes(run, files, workers)
+    compilation = Compilation(run, files, workers)
+    canary = Canary(run, workers, lanes, comparison, compilation)
+    results = Results(run, files, canary, compilation)
+    skip = SkipReasons(run, files, hoarding, compilation, results)
     problems = {one.name: load_problem(one) for one in run.assignments}
-    works = Works(run, standing, crew, hoarding, comparison, trials, problems)
-    schedule = Schedule(run, standing, crew, lanes, works, admission, compilation, results)
-    speed = SpeedTests(Benchmarks(run, crew, comparison), hoarding, admission, results)
-    start_the_courses_own(run, crew, schedule.starting_gib)
+    works = Works(run, files, workers, hoarding, comparison, trials, problems)
+    schedule = Schedule(run, files, workers, lanes, works, skip, compilation, results)
+    speed = SpeedTests(Benchmarks(run, workers, comparison), hoarding, skip, results)
+    start_the_courses_own(run, workers, schedule.starting_gib)
     try:
         interrupted = not run_all(run, schedule, works, speed)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the remaining work takes a moment
@@ -92,7 +92,7 @@ def run_session(request: Request, pool: WorkerPool, isolation: Isolation, emit: 
         results.look_back()
     if speed.record:
         emit(Benchmarked(json_text=speed.record))
-    gathering = Gathering(run, standing, results, compilation, interrupted)
+    gathering = Gathering(run, files, results, compilation, interrupted)
     emit(Finished(report=gathering.report(isolation, started, time.monotonic() - clock)))
 
 
@@ -104,21 +104,21 @@ def choose_device(wanted: str) -> Device:
     return "cuda" if available and wanted != "cpu" else "cpu"
 
 
-def start_the_courses_own(run: Run, crew: Crew, starting_gib: float) -> None:
+def start_the_courses_own(run: Run, workers: Workers, starting_gib: float) -> None:
     """Start the workers of the course in the background. torch.compile's worker needs the longest of all.
 
     Args:
         starting_gib: GPU memory that the submission's workers may take at the same time.
     """
-    raced = [one for one in run.speed_cases if run.device_name in one.declared.speed.devices]
+    timed = [one for one in run.speed_cases if run.device_name in one.declared.speed.devices]
 
     def load_early() -> None:
-        for one in raced:
+        for one in timed:
             quick_check.load_early(one.cases[-1], run.device)
 
     free_gib = run.free_gib() - starting_gib
-    roomy = [case for one in raced if (case := one.fitting(free_gib)) is not None]
-    crew.baselines.begin([one.declared for one in raced], run.request.contenders == "all", roomy, load_early)
+    roomy = [case for one in timed if (case := one.fitting(free_gib)) is not None]
+    workers.baselines.begin([one.declared for one in timed], run.request.entrants == "all", roomy, load_early)
 
 
 def import_ahead() -> None:

@@ -1,4 +1,4 @@
-"""The calls of a case: draw inputs, have a contender answer (`asking.py`), and compare the outputs
+"""The calls of a case: draw inputs, have a worker answer (`asking.py`), and compare the outputs
 (`comparison.py`).
 """
 
@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-from grader.contender.arena import same_bits
-from grader.contender.fault import Fault
-from grader.contender.worker import Worker
 from grader.judge.asking import answers, arena_for, ask, check_memory
 from grader.judge.cases import BoundCase, Piece
 from grader.judge.comparison import Comparison
 from grader.judge.evidence import Evidence
+from grader.judge.files import Files
 from grader.judge.ownership import check_kernels, check_launches
 from grader.judge.run import Run
-from grader.judge.standing import Standing
+from grader.pool.arena import same_bits
+from grader.pool.fault import Fault
+from grader.pool.worker import Worker
 from grader.problem import Call
-from grader.protocol import POISON_BYTE, SAMPLE_CUT
+from grader.protocol import FILL_BYTE, SAMPLE_CUT
 from grader.report.model import OutputError
 from grader.verdict import diagnosis
 
@@ -31,13 +31,13 @@ OF_OTHERS = 1000  # first call numbers of `together`'s other inputs, above the `
 
 @dataclass
 class Trials:
-    """Tries cases on contenders."""
+    """Tries cases on entrants."""
 
     run: Run
-    standing: Standing
+    files: Files
     comparison: Comparison
 
-    def grade(self, case: BoundCase, contender: Worker, number: int, evidence: Evidence) -> None:
+    def grade(self, case: BoundCase, worker: Worker, number: int, evidence: Evidence) -> None:
         """Grade the case's call `number`.
 
         Raises:
@@ -51,50 +51,50 @@ class Trials:
         if case.case.together > 1:
             evidence.kinds.add(OTHERS)
         if case.case.pieces > 1 and not sample:
-            self._run_in_pieces(case, contender, number, evidence)
+            self._run_in_pieces(case, worker, number, evidence)
             return
         call = case.inputs(self.run.seed, number, self.run.device)
         evidence.kinds |= diagnosis.kinds_of(call, case.problem.mistakes)
         if sample:
-            self._run_sample(case, contender, call, evidence)
+            self._run_sample(case, worker, call, evidence)
             return
         if case.case.together > 1:
             numbers = range(OF_OTHERS + 1, OF_OTHERS + case.case.together)
             others = [case.inputs(self.run.seed, other, self.run.device) for other in numbers]
-            self._run_together(case, contender, [call, call, *others], evidence)
+            self._run_together(case, worker, [call, call, *others], evidence)
             return
         calls_after, repeats = case.case.calls - 1 - number, case.case.repeats
         right = self.comparison.begin(case, call)
-        (got,) = self._answers(case, contender, [call], evidence, keep=calls_after + repeats > 1)
+        (got,) = self._answers(case, worker, [call], evidence, keep=calls_after + repeats > 1)
         self.comparison.compare(case, call, got, evidence, right=right)
         if number:
             _check_kept(evidence)
         check_launches(evidence.launches, got.values(), case.assignment)
         for repeats_after in reversed(range(repeats - 1)):
-            self._repeat(case, contender, call, got, evidence, keep=calls_after + repeats_after > 0)
+            self._repeat(case, worker, call, got, evidence, keep=calls_after + repeats_after > 0)
 
     def _answers(
-        self, case: BoundCase, contender: Worker, calls: Sequence[Call], evidence: Evidence, **how: Any
+        self, case: BoundCase, worker: Worker, calls: Sequence[Call], evidence: Evidence, **how: Any
     ) -> list[dict[str, torch.Tensor]]:
         """As `asking.answers`. A profiled case also fails if kernels of others took the GPU's time."""
         try:
-            got = answers(self.run, case, contender, calls, evidence, **how)
+            got = answers(self.run, case, worker, calls, evidence, **how)
         except Fault as fault:
             if fault.outside is None:
                 raise
-            stray, outputs = fault.outside
-            has_values = how.get("windows", 1) == 1 and stray.neighbour in outputs
-            shown = self.comparison.around(case, calls[0], stray, outputs) if has_values else None
+            write, outputs = fault.outside
+            has_values = how.get("windows", 1) == 1 and write.neighbour in outputs
+            shown = self.comparison.around(case, calls[0], write, outputs) if has_values else None
             raise Fault.wrong(fault.message, fault.details, shown) from None
         if case.case.profiled:
-            own = self.standing.own_kernels(case.assignment)
+            own = self.files.own_kernels(case.assignment)
             evidence.gpu_time = check_kernels(own, case.assignment, evidence.kernels)
         return got
 
     def _repeat(
         self,
         case: BoundCase,
-        contender: Worker,
+        worker: Worker,
         call: Call,
         first: dict[str, torch.Tensor],
         evidence: Evidence,
@@ -103,7 +103,7 @@ class Trials:
         """Make the same call again: its outputs must equal the `first` ones bit for bit, but for outputs that
         `may_vary`.
         """
-        (again,) = self._answers(case, contender, [call], evidence, keep=keep)
+        (again,) = self._answers(case, worker, [call], evidence, keep=keep)
         may_vary = case.assignment.spec.tolerance.may_vary
         for name, tensor in again.items():
             if name not in may_vary and (told := diagnosis.differs(name, first[name], tensor)):
@@ -114,7 +114,7 @@ class Trials:
             words = "differed in the last digits between calls on the same inputs, within the error budget"
             evidence.words = f"{' and '.join(varied)} {words}: sums in no fixed order do, and may here"
 
-    def _run_sample(self, case: BoundCase, contender: Worker, call: Call, evidence: Evidence) -> None:
+    def _run_sample(self, case: BoundCase, worker: Worker, call: Call, evidence: Evidence) -> None:
         """Make a call on more elements than there is memory for (`cpu_windows`). Its reads and writes are checked, not
         its values.
         """
@@ -123,22 +123,22 @@ class Trials:
         cause = "consistent with an index or a length kept in 32 bits, int or float"
         hint = f"with {elements:,} elements, more than an int can count, and {SMALLER} pass: {cause}"
         try:
-            (got,) = self._answers(case, contender, [call], evidence, windows=windows)
+            (got,) = self._answers(case, worker, [call], evidence, windows=windows)
         except Fault as fault:
             if fault.outcome != "failed" or fault.whose == "answer":
                 raise
             raise Fault.wrong(fault.message, (hint,)) from None
-        if all(bool((output.view(torch.uint8) == POISON_BYTE).all()) for output in got.values()):
+        if all(bool((output.view(torch.uint8) == FILL_BYTE).all()) for output in got.values()):
             raise Fault.wrong("nothing was written by any of the blocks that were tried", (hint,))
         evidence.words = "only where it reads and writes was looked at: its values show on a GPU"
 
-    def _run_together(self, case: BoundCase, contender: Worker, calls: list[Call], evidence: Evidence) -> None:
+    def _run_together(self, case: BoundCase, worker: Worker, calls: list[Call], evidence: Evidence) -> None:
         """Make several calls before any result is compared. With gradients, all forward passes run before the backward
         passes, which run in both orders.
         """
         with_gradients = calls[0].upstream is not None
         for reverse in (False, True) if with_gradients else (False,):
-            got = self._answers(case, contender, calls, evidence, reverse=reverse)
+            got = self._answers(case, worker, calls, evidence, reverse=reverse)
             _check_kept(evidence)
             for number, (call, outputs) in enumerate(zip(calls, got, strict=True), 1):
                 try:
@@ -151,7 +151,7 @@ class Trials:
                     raise Fault.wrong(words, (hint, *failed.details), failed.map) from None
             check_launches(evidence.launches, got[0].values(), case.assignment)
 
-    def _run_in_pieces(self, case: BoundCase, contender: Worker, number: int, evidence: Evidence) -> None:
+    def _run_in_pieces(self, case: BoundCase, worker: Worker, number: int, evidence: Evidence) -> None:
         """Make a call whose tensors fill the GPU's memory: inputs are drawn, and outputs compared, in pieces of
         dimension 0.
         """
@@ -171,10 +171,10 @@ class Trials:
                 for name, tensor in call.args.items():
                     arena.entries(name, start, len(tensor)).copy_(tensor)
             arena.settle()
-            ask(self.run, case, contender, arena, [(list(whole.args), None)], whole, evidence)
+            ask(self.run, case, worker, arena, [(list(whole.args), None)], whole, evidence)
             there = ((name, start, tensor) for _, call, start in inputs() for name, tensor in call.args.items())
             changed = [name for name, start, one in there if not same_bits(arena.entries(name, start, len(one)), one)]
-            check_memory(changed, arena.strays(), case.dtype)
+            check_memory(changed, arena.out_of_bounds(), case.dtype)
             worst: list[OutputError] = []
             for piece, call, start in inputs():
                 shapes = case.problem.outputs(call)

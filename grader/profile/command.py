@@ -10,7 +10,7 @@ from pathlib import Path
 import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import grade
-from grader.job import Event, Profiled, Request
+from grader.messages import Event, Profiled, Request
 from grader.profile.model import CaseProfile, Profile
 from grader.profile.page import page
 

@@ -225,7 +225,7 @@ class KernelCounters(Record):
 
 
 class TimedSize(Record):
-    """A speed case at one of its sizes, timed in rounds beside the other contenders.
+    """A speed case at one of its sizes, timed in rounds beside the other entrants.
 
     Attributes:
         size: in words. bytes_moved, flops: the least work of a call.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grader.profile import views
 from grader.profile.model import CaseProfile, Profile
-from grader.report.model import ContenderTime, SpeedMeasurement
+from grader.report.model import EntrantTime, SpeedMeasurement
 from grader.report.page import rendered
 from grader.report.speed import Timed, roofline
 
@@ -23,14 +23,14 @@ def timed(profile: Profile) -> list[Timed]:
         measured = [(size.size, size.measured) for size in case.timed if size.measured is not None]
         for number, (size, one) in enumerate(measured):
             counted = () if number else _as_counted(case, one)
-            contenders = (*one.contenders, *counted)
-            found.append(Timed(f"{views.title(case)}, {size}", one.model_copy(update={"contenders": contenders})))
+            entrants = (*one.entrants, *counted)
+            found.append(Timed(f"{views.title(case)}, {size}", one.model_copy(update={"entrants": entrants})))
     return found
 
 
-def _as_counted(case: CaseProfile, measured: SpeedMeasurement) -> tuple[ContenderTime, ...]:
+def _as_counted(case: CaseProfile, measured: SpeedMeasurement) -> tuple[EntrantTime, ...]:
     moved = sum((one.dram_read_bytes or 0.0) + (one.dram_written_bytes or 0.0) for one in case.counters)
-    own = [one for one in measured.contenders if one.name == SUBMISSION]
+    own = [one for one in measured.entrants if one.name == SUBMISSION]
     return tuple(
         one.model_copy(update={"name": COUNTED_BYTES, "bytes_per_s": moved / one.time_s.median}) for one in own if moved
     )

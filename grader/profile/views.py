@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from grader.job import CaseNote, CaseStarted, Event, Planned, Profiled
+from grader.messages import CaseNote, CaseStarted, Event, Planned, Profiled
 from grader.profile.model import CaseProfile, GpuRun, KernelCounters, LaunchProfile, LineTraffic, Profile, Remark
 from grader.profile.units import bytes_words, ms_words
 from grader.report.speed import name_of
@@ -238,7 +238,7 @@ def timed_words(case: CaseProfile) -> Iterator[str]:
         if one.measured is None:
             yield f"{one.size}: {one.unknown}"
             continue
-        times = (f"{name_of(it.name)} {ms_words(it.time_s.median * 1e3)} ms" for it in one.measured.contenders)
+        times = (f"{name_of(it.name)} {ms_words(it.time_s.median * 1e3)} ms" for it in one.measured.entrants)
         yield f"{one.size}: {', '.join(times)}"
 
 

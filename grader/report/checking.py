@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.assignment import Assignment
-from grader.job import CaseDone, CaseStarted, Event, Planned
+from grader.messages import CaseDone, CaseStarted, Event, Planned
 from grader.report.failures import Detail, case_view, within
 from grader.report.kernels import kernels_view
 from grader.report.model import NOT_RUN, CaseResult, Report

@@ -260,8 +260,8 @@ class Interval(Model):
     high: float
 
 
-class ContenderTime(Model):
-    """The times of one contender."""
+class EntrantTime(Model):
+    """The times of one entrant."""
 
     name: str
     time_s: Interval = Field(description="of one call")
@@ -313,8 +313,8 @@ class Alone(Model):
 class SpeedMeasurement(Model):
     """The measurements of one speed case."""
 
-    roofline: str = Field(description="the contender that shows what this machine does at most")
-    contenders: tuple[ContenderTime, ...]
+    roofline: str = Field(description="the entrant that shows what this machine does at most")
+    entrants: tuple[EntrantTime, ...]
     claimed_s: Interval = Field(description="of the submission, by its worker's clock")
     judged_s: Interval = Field(description="of the submission, by the judge's clock")
     corroborated: bool = Field(description="whether the claim stands; where not, the judge's time counts")

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from grader.report.model import BandResult, ContenderTime, Report, SpeedCaseResult, SpeedMeasurement
+from grader.report.model import BandResult, EntrantTime, Report, SpeedCaseResult, SpeedMeasurement
 from grader.report.style import STYLE, headline, indented, plain, points_text
 from grader.report.svg import WIDTH, Mark, Plot, dot, grid, label, levels, line, spanning
 
@@ -29,8 +29,8 @@ NAMES = {
 }
 
 
-def name_of(contender: str) -> str:
-    return NAMES.get(contender, contender)
+def name_of(entrant: str) -> str:
+    return NAMES.get(entrant, entrant)
 
 
 def speed_case(result: SpeedCaseResult) -> RenderableType:
@@ -59,7 +59,7 @@ def _times(measured: SpeedMeasurement) -> Table:
     for _ in range(3):
         table.add_column(justify="right")
     table.add_column()
-    for one in measured.contenders:
+    for one in measured.entrants:
         if one.name == "matmul":
             continue  # Skip matmul: it multiplies its own matrices.
         rate = f"{one.flops_per_s / 1e12:.0f} TFLOP/s" if by_flops else f"{one.bytes_per_s / 1e12:.2f} TB/s"
@@ -98,8 +98,8 @@ class Timed:
     measured: SpeedMeasurement
     bands: tuple[BandResult, ...] = ()
 
-    def of(self, name: str) -> ContenderTime | None:
-        return next((one for one in self.measured.contenders if one.name == name), None)
+    def of(self, name: str) -> EntrantTime | None:
+        return next((one for one in self.measured.entrants if one.name == name), None)
 
 
 def timed_cases(report: Report) -> list[Timed]:
@@ -111,11 +111,11 @@ def timed_cases(report: Report) -> list[Timed]:
 
 
 def speedups(cases: Sequence[Timed]) -> Plot | None:
-    """A row for each speed case and each contender that its bands or its submission are held against, with the edges of the bands."""
+    """A row for each speed case and each entrant that its bands or its submission are held against, with the edges of the bands."""
     pairs = [
         (timed, other.name, other.speedup, [band for band in timed.bands if band.vs == other.name])
         for timed in cases
-        for other in timed.measured.contenders
+        for other in timed.measured.entrants
         if other.speedup is not None and other.name not in YARDSTICKS
     ]
     if not pairs:
@@ -169,13 +169,13 @@ def speedups(cases: Sequence[Timed]) -> Plot | None:
 
 
 def roofline(cases: Sequence[Timed]) -> Plot | None:
-    """All contenders by operations per byte and per second, under the machine's limits by the yardsticks."""
+    """All entrants by operations per byte and per second, under the machine's limits by the yardsticks."""
     copies = [one.bytes_per_s for timed in cases if (one := timed.of("copy"))]
     products = [one.flops_per_s for timed in cases if (one := timed.of("matmul"))]
     points = [
         (number, timed, one)
         for number, timed in enumerate(cases, 1)
-        for one in timed.measured.contenders
+        for one in timed.measured.entrants
         if one.name not in YARDSTICKS and one.bytes_per_s > 0 and one.flops_per_s > 0
     ]
     if not points or not (copies or products):
@@ -209,13 +209,13 @@ def roofline(cases: Sequence[Timed]) -> Plot | None:
     return Plot(
         "roofline",
         "The roofline of this machine, as measured",
-        "The operations a second that each contender does, over the operations of its case for each byte that must be moved. The slope "
+        "The operations a second that each entrant does, over the operations of its case for each byte that must be moved. The slope "
         "is the bandwidth of a device copy, the level the rate of a matrix product in bfloat16, both measured in the same rounds. "
         "Numbers are those of the speed cases in the table.",
         WIDTH,
         372,
         marks,
-        ("", "speed case", "contender", "a call", "TFLOP/s", "TB/s", "FLOP per byte", "of the limit"),
+        ("", "speed case", "entrant", "a call", "TFLOP/s", "TB/s", "FLOP per byte", "of the limit"),
         [
             (
                 str(number),
@@ -233,5 +233,5 @@ def roofline(cases: Sequence[Timed]) -> Plot | None:
     )
 
 
-def _point(contender: str, x: float, y: float, tip: str = "") -> Mark:
-    return dot(x, y, LOOKS.get(contender, "others"), tip, 4.5 if contender == "submission" else 3.5)
+def _point(entrant: str, x: float, y: float, tip: str = "") -> Mark:
+    return dot(x, y, LOOKS.get(entrant, "others"), tip, 4.5 if entrant == "submission" else 3.5)

@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from grader.job import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
+from grader.messages import CaseDone, CaseNote, CaseStarted, Event, Planned, SpeedDone
 from grader.report.failures import EVERYTHING, Detail, Failure, failures, failures_view, is_cut
 from grader.report.kernels import kernels_view
 from grader.report.model import (

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from pydantic import ValidationError
 
-from grader.job import EVENT, Event, Finished, Refused, Request
+from grader.messages import EVENT, Event, Finished, Refused, Request
 from grader.report.model import Report
 
 SILENCE_LIMIT_S = 600.0  # no case takes so long: a judge without events was stopped, or hangs

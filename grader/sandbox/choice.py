@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from grader.job import Place, Request
+from grader.messages import Place, Request
 from grader.sandbox.base import InfraError, Sandbox
 from grader.sandbox.host import HostSandbox
 

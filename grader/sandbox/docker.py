@@ -25,7 +25,7 @@ from docker.types import LogConfig, Ulimit
 
 from grader.background import later
 from grader.fingerprint import fingerprint
-from grader.job import MAX_EVENT_BYTES, Event, Place, Request
+from grader.messages import MAX_EVENT_BYTES, Event, Place, Request
 from grader.nvidia import driver_is_loaded
 from grader.report.model import ContainerLimits, Report
 from grader.sandbox import engine

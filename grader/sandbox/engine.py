@@ -18,7 +18,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.types import DeviceRequest
 
 from grader.background import later
-from grader.job import DEFAULT_IMAGE
+from grader.messages import DEFAULT_IMAGE
 from grader.sandbox.base import InfraError, Monitor
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from typing import Self
 
 import psutil
 
-from grader.job import MAX_EVENT_BYTES, Event, Place, Request
+from grader.messages import MAX_EVENT_BYTES, Event, Place, Request
 from grader.report.model import Report
 from grader.sandbox.base import InfraError, Watchdog, at_last, follow
 
@@ -68,7 +68,7 @@ class HostSandbox:
             self._judge.kill()  # `stop` has asked the judge to end already
         _stop(self._judge, now=kind is not None)
         self._events.close()
-        _end_strays(self._folder)
+        _end_leftovers(self._folder)
 
     def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
         """See `Sandbox.run`."""
@@ -107,7 +107,7 @@ def _environment(place: Place, course: Path) -> dict[str, str]:
     return environment
 
 
-def _end_strays(folder: Path) -> None:
+def _end_leftovers(folder: Path) -> None:
     """Kill the run's processes that a killed judge left behind; they have become children of this process."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):

@@ -18,7 +18,7 @@ import torch
 from grader.problem import Call, Mistakes
 from grader.protocol import LaunchedKernel
 from grader.verdict.causes import CONDITION, OF_INFINITY, OF_NAN, OF_STRIDES
-from grader.verdict.poison import poisoned
+from grader.verdict.fill import holds_fill
 from grader.verdict.suspects import Scene, explanations
 
 BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -158,7 +158,7 @@ def explain(
     value = got[first]
     pair = float(expected[first]), float(value)
     digits = _digits([pair], (6, 9, 17))
-    found = "never written" if bool(poisoned(value.reshape(1))[0]) else f"{pair[1]:.{digits}g}"
+    found = "never written" if bool(holds_fill(value.reshape(1))[0]) else f"{pair[1]:.{digits}g}"
     index = (first[0] + before, *first[1:]) if before else first
     part = "" if before is None else f"of {name}[{before}:{before + len(bad)}] "
     lines = [
@@ -193,7 +193,7 @@ def _whole(name: str, got: torch.Tensor, expected: torch.Tensor, bad: torch.Tens
     digits = _digits(wrong or [pair for pair in pairs if pair[0] != pair[1]], (4, 6, 9, 17))
     cells = [
         (f"{wanted:.{digits}g}", "never written" if unwritten else f"{found:.{digits}g}")
-        for (wanted, found), unwritten in zip(pairs, poisoned(got).flatten().tolist(), strict=True)
+        for (wanted, found), unwritten in zip(pairs, holds_fill(got).flatten().tolist(), strict=True)
     ]
     widths = [max(map(len, pair)) for pair in cells]
 
@@ -263,14 +263,14 @@ def _odd_grids(launched: Sequence[LaunchedKernel]) -> list[str]:
 
 def _written(seen: Seen) -> Seen:
     """The output with right values where nothing was written."""
-    unwritten = poisoned(seen.got)
+    unwritten = holds_fill(seen.got)
     got = torch.where(unwritten, seen.expected.to(seen.got.dtype), seen.got)
     return replace(seen, got=got, bad=seen.bad & ~unwritten)
 
 
 def _never_written(seen: Seen, is_told: bool) -> str:
     """Args: is_told: the cause is known, and is left out."""
-    unwritten = poisoned(seen.got)
+    unwritten = holds_fill(seen.got)
     count = int(unwritten.sum())
     if not count:
         return ""

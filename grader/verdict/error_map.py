@@ -28,7 +28,7 @@ from grader.report.model import (
 )
 from grader.verdict import tolerance
 from grader.verdict.cells import factor
-from grader.verdict.poison import poisoned
+from grader.verdict.fill import holds_fill
 
 NARROWEST = 64  # A vector is folded into rows of at least this many elements, if it has them.
 
@@ -70,7 +70,7 @@ class Compared:
         found = torch.bucketize(error.contiguous(), limits, out_int32=True).to(torch.uint8) + MARKS.index(FINE)
         is_wrong = found > MARKS.index(FINE)
         found[is_wrong & self.got.isnan()] = MARKS.index(IS_NAN)
-        found[is_wrong & poisoned(self.got)] = MARKS.index(UNWRITTEN)
+        found[is_wrong & holds_fill(self.got)] = MARKS.index(UNWRITTEN)
         return found
 
 

@@ -16,7 +16,7 @@ from grader.verdict.statistics import median_interval, reach, speedup
 SUBMISSION = "submission"
 BEYOND_ROOFLINE = 1.05  # A larger share of the roofline than this is not believed
 RESOLUTION_S = 1e-9  # The least time that a claim counts as, so that ratios are finite
-DOUBT = 0.005  # The judge's clock lifts the claim by more than this share of it: the verdict is doubted
+DISAGREEMENT = 0.005  # The judge's clock lifts the claim by more than this share of it: the verdict is doubted
 IMPOSSIBLE = 0.8  # No code takes less than this share of the roofline's time
 WARM_SETS = 4  # Input sets while the entrants warm up, and the fewest that a batch of a round has
 SHARE_OF_FREE_MEMORY = (
@@ -27,7 +27,7 @@ HOST_NOISE_S = 0.00015  # Two batches of calls that do nothing differ by up to t
 QUICK_ROUNDS = 3
 # Rounds between two looks at the verdict: looks after every round would by chance meet a verdict to stop at.
 FURTHER_ROUNDS = 4
-NOISY_LIFT = 0.15  # A busy host lifts an honest claim by no more than this share of it
+NOISY_DISCREPANCY = 0.15  # A busy host lifts an honest claim by no more than this share of it
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Verdict:
     speedups: baseline time / submission time, by baseline.
     reached, undecided: by band, whether its points are earned, and whether its edge lies inside the interval.
     shares: of the roofline, by entrant.
-    lift: by how much the judge's clock lifts the claim, as a share of the claim; the roofline may lift the claim
+    discrepancy: by how much the judge's clock lifts the claim, as a share of the claim; the roofline may lift the claim
         further.
     flags: sentences for a TA.
     """
@@ -77,13 +77,13 @@ class Verdict:
     reached: tuple[bool, ...]
     undecided: tuple[bool, ...]
     shares: Mapping[str, float]
-    lift: float
+    discrepancy: float
     flags: tuple[str, ...]
 
     @property
-    def is_doubted(self) -> bool:
-        """Whether the judge's clock lifts the claim by more than DOUBT."""
-        return self.lift > DOUBT
+    def clocks_disagree(self) -> bool:
+        """Whether the judge's clock lifts the claim by more than DISAGREEMENT."""
+        return self.discrepancy > DISAGREEMENT
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class SpeedRules:
         if spent_s >= self.timing.budget_s:
             return False
         verdict = self.verdict(rounds, Alone())
-        may_be_noise = verdict.is_doubted and verdict.lift <= NOISY_LIFT
+        may_be_noise = verdict.clocks_disagree and verdict.discrepancy <= NOISY_DISCREPANCY
         return any(verdict.undecided) or (may_be_noise and further == 0)
 
     @property
@@ -237,7 +237,7 @@ def judge(times: Times, bands: Sequence[Band], roofline: Roofline, margin: float
             name: median_interval([limit / value for limit, value in zip(limits, values, strict=True)]).median
             for name, values in by_name.items()
         },
-        lift=median_interval(by_clocks).median / claimed.median - 1,
+        discrepancy=median_interval(by_clocks).median / claimed.median - 1,
         flags=tuple(flags),
     )
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from grader.problem import Call, Mistakes
 from grader.protocol import EARLY_VALUE, LaunchedKernel
 from grader.verdict.causes import COMES_OUT, CONSISTENT, ONE_NUMBER, OR
-from grader.verdict.poison import poisoned
+from grader.verdict.fill import holds_fill
 
 LARGEST_PART = 2**19  # Suspects are computed for at most this many elements of an input.
 UNEXPLAINED = 0.05  # A suspect may leave this share of the error, as a root mean square,
@@ -170,7 +170,7 @@ def explanations(
                 causes += ONE_NUMBER
             # The compared part may be one batch entry, or some rows: look at all of the output.
             nowhere = left == WEAK and not bool(torch.isfinite(got[name]).any())
-            is_part = bool(poisoned(got[name]).any())
+            is_part = bool(holds_fill(got[name]).any())
             grouped.setdefault((words, causes, left == WEAK, nowhere, is_part), []).append(name)
     return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
 
@@ -181,7 +181,7 @@ class _Wrong:
     """
 
     def __init__(self, got: Tensor, expected: Tensor) -> None:
-        self._unwritten = poisoned(got)
+        self._unwritten = holds_fill(got)
         self._got, self._expected, zero = self._written(got.double()), expected, got.new_zeros((), dtype=torch.float64)
         expected = self._written(expected)
         self._finite = torch.isfinite(self._got)
@@ -284,7 +284,7 @@ def _all_suspects(scene: Scene, got: Outputs, expected: Outputs, first: int) -> 
     if scene.is_queued:
         yield _before_its_stream(scene, first)
     if scene.mistakes is not None:
-        written = {name: one.masked_fill(poisoned(one), math.nan) for name, one in got.items()}
+        written = {name: one.masked_fill(holds_fill(one), math.nan) for name, one in got.items()}
         yield from scene.mistakes.suspects(scene.call, written, first)
     if sum(tensor.numel() for tensor in scene.call.args.values()) <= LARGEST_PART:
         yield from _other_strides(scene)

@@ -202,7 +202,7 @@ class NotDifferentiable:
 def deliver(given: Sequence[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[Returned]:
     """Copy each result that fits into its place in the arena, and describe all results; the judge decides which are right.
 
-    Copying must be fast: in a timed batch, a submission that copied faster than the null contender would gain the
+    Copying must be fast: in a timed batch, a submission that copied faster than the null worker would gain the
     difference. Large results are copied by the driver, the fastest way. Small results are copied together in few
     launches, because Python would need longer for one after another. Results are described while the GPU copies.
 
@@ -260,11 +260,11 @@ def _apart(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:
-    """Fill the memory that the student's next torch.empty will get with poison, so that unwritten elements show.
+    """Fill the memory that the student's next torch.empty will get with the fill pattern, so that unwritten elements show.
 
     PyTorch first takes gaps in segments that it could not free, then new segments. So this function allocates and frees
     one segment for small tensors and some for large tensors, and then fills every free block. On a CPU the allocator
-    fills new memory (MALLOC_PERTURB_, set by the contender).
+    fills new memory (MALLOC_PERTURB_, set by the worker).
     """
     if device != "cuda":
         return
@@ -274,7 +274,7 @@ def _dirty_free_memory(slots: list[torch.Tensor], device: str) -> None:
         blocks = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in sizes * 2]
         del blocks
     for address, size in unused_blocks(torch.cuda.memory_snapshot()):
-        bytes_at(address, size).fill_(protocol.POISON_BYTE)
+        bytes_at(address, size).fill_(protocol.FILL_BYTE)
     torch.cuda.synchronize()
 
 

@@ -159,7 +159,7 @@ class MappedBench:
         return tuple(start.seconds_to(end) for start, end in pairwise(marks))
 
     def _untouched(self) -> list[Any]:
-        """The null contender's results: new tensors like any call's, if results will be collected."""
+        """The null worker's results: new tensors like any call's, if results will be collected."""
         return [torch.empty_like(slot) for slot in self._places[0]] if self._places else [yardsticks.NOTHING]
 
     def _failure(self, error: BaseException) -> protocol.Reply:

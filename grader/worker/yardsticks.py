@@ -1,4 +1,4 @@
-"""The yardsticks (copy, matmul), which show a machine's limits, and the null contender. Each takes a student's
+"""The yardsticks (copy, matmul), which show a machine's limits, and the null worker. Each takes a student's
 function's arguments.
 """
 

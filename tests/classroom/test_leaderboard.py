@@ -54,20 +54,20 @@ def test_the_machines_limit_is_that_of_the_rounds(tmp_path: Path) -> None:
     assert set(entries) == {"a", "torch.compile", "the machine's limit"}
 
 
-def test_other_contenders_are_rows(tmp_path: Path) -> None:
-    report = with_contender(GPU, "copy", "reference")
+def test_other_entrants_are_rows(tmp_path: Path) -> None:
+    report = with_entrant(GPU, "copy", "reference")
     entries = {one.name: one for one in board_of(listed(tmp_path, {"a": report}), "GeLU in CUDA C++").entries}
     assert entries["the staff's kernel"].rank is None
     assert entries["the staff's kernel"].speedup == pytest.approx(1.0035 / 1.005 * 2, rel=2e-3)
 
 
-def with_contender(report: Report, like: str, name: str) -> Report:
-    """The report with one more contender in the race of the CUDA GeLU, twice as fast as another one."""
+def with_entrant(report: Report, like: str, name: str) -> Report:
+    """The report with one more entrant in the race of the CUDA GeLU, twice as fast as another one."""
     text = report.model_dump()
     measured = text["assignments"][0]["parts"][0]["speed"]["cases"][0]["measured"]
-    (base,) = [one for one in measured["contenders"] if one["name"] == like]
+    (base,) = [one for one in measured["entrants"] if one["name"] == like]
     speedup = {key: value / 2 for key, value in base["speedup"].items()}
-    measured["contenders"] = [*measured["contenders"], {**base, "name": name, "speedup": speedup}]
+    measured["entrants"] = [*measured["entrants"], {**base, "name": name, "speedup": speedup}]
     return Report.model_validate(text)
 
 
@@ -126,8 +126,8 @@ def test_a_part_is_ranked_by_all_its_cases_against_one_baseline(tmp_path: Path) 
     assert "Row softmax in Triton" not in {one.title for one in leaderboard(Grades(made.folder))}
     text = GPU.model_dump()
     wide = text["assignments"][2]["parts"][0]["speed"]["cases"][0]
-    for contender in wide["measured"]["contenders"]:
-        contender["name"] = contender["name"].replace("eager", "compile")
+    for entrant in wide["measured"]["entrants"]:
+        entrant["name"] = entrant["name"].replace("eager", "compile")
     made.attempt(made.students[0], Report.model_validate(text))
     assert len(leaderboard(Grades(made.folder))) == 4
 

@@ -172,8 +172,8 @@ def test_a_check_that_no_group_names_is_refused(course: Course, tmp_path: Path) 
     course.add("task")
     more = course.folder / "assignments/task/test_more.py"
     for content, words in (
-        ("def test_lost(contender): pass\n", "test_lost"),
-        ("def test_broken(contender)\n", "SyntaxError"),
+        ("def test_lost(worker): pass\n", "test_lost"),
+        ("def test_broken(worker)\n", "SyntaxError"),
     ):
         more.write_text(content)
         done = grader("run", submission(tmp_path), "--course", course.folder, "--device", "cpu", cwd=tmp_path)

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from grader import doctor
-from grader.contender.jail import strongest_jail
 from grader.doctor import software
 from grader.doctor.finding import NAMES, Finding
+from grader.pool.jail import strongest_jail
 from grader.sandbox import engine
 from tests.conftest import ROOT, broken_jails
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from grader.contender.fault import Fault
-from grader.contender.replies import build_fault, fault_of
 from grader.nvidia import find_nvcc
+from grader.pool.fault import Fault
+from grader.pool.replies import build_fault, fault_of
 from grader.protocol import WorkerError
 from grader.verdict.hints import HINTS, hint_for
 from grader.verdict.policy import about_import

@@ -1,6 +1,6 @@
 """Cheats against the clock, and what goes wrong only there, through the real command line.
 
-All on the CPU, where a course may declare speed cases too: workers, frozen contenders, the judge's clock and the checks of every
+All on the CPU, where a course may declare speed cases too: workers, frozen entrants, the judge's clock and the checks of every
 output are those of a GPU.
 """
 
@@ -242,7 +242,7 @@ def test_honest_work_is_measured_and_paid(ran: Ran, name: str, points: float) ->
     case = speed(ran, "honest", name)
     assert (case.outcome, case.points.earned, case.points.graded) == ("passed", points, 5), words(case)
     assert case.measured is not None
-    assert {one.name for one in case.measured.contenders} == {"submission", "eager", "copy"}
+    assert {one.name for one in case.measured.entrants} == {"submission", "eager", "copy"}
     assert (len(case.measured.rounds) - 3) % FURTHER_ROUNDS == 0
     if name != "fast":  # it takes microseconds: within the noise of the judge's clock
         assert case.measured.corroborated, words(case)
@@ -360,7 +360,7 @@ def test_the_table_is_pytest_benchmarks_and_its_record_can_be_compared(start_run
     case = speed(ran, "double", "one")
     assert case.measured is not None
     everyone = {"submission", "eager", "compile", "reference", "copy"}
-    assert {one.name for one in case.measured.contenders} == everyone
+    assert {one.name for one in case.measured.entrants} == everyone
     assert len(case.measured.rounds) == 3
     assert "speed[double-double-speed-one]" in ran.output
     path = running.output / "benchmark.json"

@@ -19,11 +19,11 @@ import pytest
 from rich.console import Console
 
 from grader import doctor, nvidia
-from grader.contender.jail import NO_JAIL, Jail
 from grader.doctor import containers, gpus, selftest, software, space, walls
 from grader.doctor.finding import NAMES, Finding, ask
 from grader.doctor.gpus import Card, Driver
 from grader.doctor.software import SeenSoftware
+from grader.pool.jail import NO_JAIL, Jail
 from grader.report.model import Isolation
 from grader.sandbox import engine
 from grader.sandbox.base import InfraError

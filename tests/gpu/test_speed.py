@@ -466,7 +466,7 @@ def test_nobody_slows_the_baselines_down(ran: Ran) -> None:
     alone, beside = timed(ran, "right").measured, timed(ran, "thread_against_the_baselines").measured
     assert alone is not None
     if beside is not None:
-        times = [next(one.time_s.median for one in each.contenders if one.name == "eager") for each in (alone, beside)]
+        times = [next(one.time_s.median for one in each.entrants if one.name == "eager") for each in (alone, beside)]
         assert times[1] <= 1.2 * times[0]
 
 
@@ -490,8 +490,8 @@ def test_the_record_is_complete(ran: Ran) -> None:
     orders = {one.order for one in measured.rounds}
     assert len(orders) > 1
     assert all(one.sm_clock_mhz and one.temperature_c for one in measured.rounds)
-    assert {one.name for one in measured.contenders} == {"submission", "eager", "copy"}
-    assert all(0 < one.roofline_share < 1.1 for one in measured.contenders)
+    assert {one.name for one in measured.entrants} == {"submission", "eager", "copy"}
+    assert all(0 < one.roofline_share < 1.1 for one in measured.entrants)
 
 
 def test_nothing_is_left(ran: Ran) -> None:

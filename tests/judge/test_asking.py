@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from grader.assignment import Case
-from grader.contender.fault import Fault
 from grader.judge import asking
+from grader.pool.fault import Fault
 from grader.problem import Call
 
 CPU = torch.device("cpu")
@@ -38,9 +38,9 @@ def ended(free_gib: float, memory_gib: float | None = 20.0, outcome: str = "out_
         dtype=torch.float32,
     )
     run: Any = SimpleNamespace(device=CPU, device_name="cpu", free_gib=lambda: free_gib)
-    contender: Any = Worker()
+    worker: Any = Worker()
     with pytest.raises(Fault) as raised:
-        asking.answer(run, case, contender, Call({"x": X}))
+        asking.answer(run, case, worker, Call({"x": X}))
     return raised.value
 
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.contender.fault import Fault
-from grader.contender.pool import WorkerPool, stage_runtime
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
 from grader.judge.baselines import Baselines, call_unseen, kept_caches
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.judge.gpu import Gauge
 from grader.judge.speed.clock import InputSets
+from grader.pool.fault import Fault
+from grader.pool.pool import WorkerPool, stage_runtime
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.problem import Call
 from grader.protocol import Prepare, Request
 from tests.conftest import ROOT
@@ -130,7 +130,7 @@ class Kept:
         self.all.settle()
 
     def worker(self, case: BoundSpeedCase) -> StandIn:
-        return cast("StandIn", self.all.contender("compile", case))
+        return cast("StandIn", self.all.worker("compile", case))
 
     @property
     def called(self) -> list[str]:
@@ -158,7 +158,7 @@ def test_torch_compile_is_called_early_where_it_has_compiled_that_before(kept: K
 
 def test_a_worker_lives_on_after_it_and_has_nothing_of_it(case: BoundSpeedCase, tmp_path: Path) -> None:
     with closing(WorkerPool("cpu", tmp_path)) as pool:
-        worker = Baselines(pool, ROOT, None).contender("eager", case)
+        worker = Baselines(pool, ROOT, None).worker("eager", case)
         call_unseen(worker, case)
         assert worker.lives()
         assert "memfd" not in Path(f"/proc/{worker.pid}/maps").read_text()  # an arena

@@ -13,9 +13,6 @@ import pytest
 import torch
 
 from grader.assignment import Band, Timing
-from grader.contender.fault import Fault
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
 from grader.judge import gpu
 from grader.judge.baselines import NULL
 from grader.judge.evidence import Evidence
@@ -34,6 +31,9 @@ from grader.judge.speed.benchmark import (
     work_of,
 )
 from grader.judge.speed.clock import Batch, InputSets
+from grader.pool.fault import Fault
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.problem import Call, Cost
 from grader.protocol import MATRIX, RanOperator, Reply
 from grader.report.model import Interval, SpeedMeasurement
@@ -95,14 +95,14 @@ class Course:
         course = self
 
         class Logged(InputSets):
-            def run(self, contender: Worker, calls: int, limits: CallLimits, **how: bool) -> Batch:
-                entry = {"name": contender.name, "calls": calls, **how}  # type: ignore[attr-defined]
+            def run(self, worker: Worker, calls: int, limits: CallLimits, **how: bool) -> Batch:
+                entry = {"name": worker.name, "calls": calls, **how}  # type: ignore[attr-defined]
                 course.log.append(entry)
-                batch = super().run(contender, calls, limits, **how)
-                entry["inputs"] = int(contender.inputs[0][0] - contender.wrong / 2)  # type: ignore[attr-defined]
-                if walls_s := course.walls_s.get(contender.name):  # type: ignore[attr-defined]
+                batch = super().run(worker, calls, limits, **how)
+                entry["inputs"] = int(worker.inputs[0][0] - worker.wrong / 2)  # type: ignore[attr-defined]
+                if walls_s := course.walls_s.get(worker.name):  # type: ignore[attr-defined]
                     wall_s = walls_s.pop(0) if len(walls_s) > 1 else walls_s[0]
-                    batch = replace(batch, wall_s=wall_s * (calls if contender.name == SUBMISSION else 1))  # type: ignore[attr-defined]
+                    batch = replace(batch, wall_s=wall_s * (calls if worker.name == SUBMISSION else 1))  # type: ignore[attr-defined]
                 return batch
 
         class Doubled:
@@ -133,7 +133,7 @@ class Course:
             params={},
             dtype=torch.float32,
             opponents=["eager"],
-            contenders=lambda **_: ["eager", "copy"],
+            entrants=lambda **_: ["eager", "copy"],
             speed=SimpleNamespace(bands=[Band(vs="eager", speedup=0.5, points=1)], roofline="copy"),
             inputs=lambda _seed, number, _device: Call({"x": torch.arange(SIZE) * 0.0 + number}),
         )
@@ -141,21 +141,21 @@ class Course:
             device_name="cpu",
             device=CPU,
             seed=1,
-            request=SimpleNamespace(contenders="needed", effort="full"),
+            request=SimpleNamespace(entrants="needed", effort="full"),
             gauge=SimpleNamespace(cache_bytes=0, is_quiet=self._is_quiet, clocks=dict, others=lambda: []),
             free_gib=lambda: 1.0,
             emit=lambda _event: None,
         )
-        self.crew: Any = SimpleNamespace(
+        self.workers: Any = SimpleNamespace(
             baselines=SimpleNamespace(
-                contender=lambda name, _case: self.entrants[name],
+                worker=lambda name, _case: self.entrants[name],
                 note_compiled=lambda name, _case: self.noted.update({name: len(self.log)}),
             ),
             settle=lambda: None,
             worker=lambda _assignment: self.submission,
         )
         comparison: Any = SimpleNamespace(compare=compare)
-        self.benchmarks = Benchmarks(self.run, self.crew, comparison)
+        self.benchmarks = Benchmarks(self.run, self.workers, comparison)
 
     def _is_quiet(self, thoroughly: bool = False) -> bool:
         return not self.looks or not thoroughly or self.looks.pop(0)
@@ -296,23 +296,23 @@ def test_nobody_is_left_out_on_whom_the_verdict_rests(course: Course, name: str)
             raise Fault.of_machine("the baseline cannot be loaded")
         return course.entrants[asked]
 
-    course.crew.baselines.contender = refuse
+    course.workers.baselines.worker = refuse
     with pytest.raises(Fault, match="cannot be loaded"), course.ready():
         pass
 
 
 def test_who_is_only_shown_beside_the_others_may_fail(course: Course) -> None:
     """A vendor's kernel that this GPU cannot run, or that is wrong on it, costs nobody the measurement."""
-    course.case.contenders = lambda **_: ["eager", "cudnn", "flash", "copy"]
+    course.case.entrants = lambda **_: ["eager", "cudnn", "flash", "copy"]
     course.entrants["flash"] = Double("flash", EAGER_S, trusted=True)
     course.entrants["flash"].wrong = 1.0
 
-    def contender(asked: str, _case: Any) -> Double:
+    def worker(asked: str, _case: Any) -> Double:
         if asked == "cudnn":
             raise Fault.of_machine("the baseline cudnn cannot be loaded")
         return course.entrants[asked]
 
-    course.crew.baselines.contender = contender
+    course.workers.baselines.worker = worker
     with course.ready() as run:
         (batches,) = course.rounds(run, 1)
         assert [batch["name"] for batch in batches] == ["eager", "copy", NULL, SUBMISSION]
@@ -401,7 +401,7 @@ def test_who_is_far_too_slow_by_the_judges_clock_has_no_rounds(course: Course) -
 
 def test_the_slowest_of_the_opponents_says_what_is_too_slow(course: Course) -> None:
     """No band names the vendor's kernel."""
-    course.case.contenders = lambda **_: ["eager", "cudnn", "copy"]
+    course.case.entrants = lambda **_: ["eager", "cudnn", "copy"]
     course.entrants["cudnn"] = Double("cudnn", 100 * EAGER_S, trusted=True)
     course.walls_s = {SUBMISSION: [0.5], NULL: [0.0]}
     with pytest.raises(FarTooSlow):
@@ -416,7 +416,7 @@ def test_a_run_has_its_first_rounds_and_further_ones_if_the_clocks_disagree_a_li
     assert len(found.rounds) == 3
     course.walls_s = {SUBMISSION: [1.06 * EAGER_S], NULL: [0.0]}
     verdict, found = measured(course)
-    assert verdict.is_doubted
+    assert verdict.clocks_disagree
     assert len(found.rounds) == 3 + 4
 
 
@@ -535,7 +535,7 @@ def test_a_run_ends_with_a_watched_batch_and_without_the_submission(course: Cour
 MS = 1e-3
 ONE = Interval(median=MS, low=MS, high=MS)
 MEASURED = SpeedMeasurement(
-    roofline="copy", contenders=(), claimed_s=ONE, judged_s=ONE, corroborated=True, flags=("as it was",), rounds=()
+    roofline="copy", entrants=(), claimed_s=ONE, judged_s=ONE, corroborated=True, flags=("as it was",), rounds=()
 )
 
 
@@ -548,7 +548,7 @@ def ended(judged_ms: float) -> tuple[Verdict, SpeedMeasurement]:
 
 @pytest.mark.parametrize(("judged_ms", "doubted"), [(1.0, False), (1.05, False), (1.06, True), (1.5, True)])
 def test_a_claim_is_doubted_where_more_than_it_counts(judged_ms: float, doubted: bool) -> None:
-    assert ended(judged_ms)[0].is_doubted is doubted
+    assert ended(judged_ms)[0].clocks_disagree is doubted
 
 
 def test_who_is_believed_in_a_second_run_has_what_that_found() -> None:
@@ -589,7 +589,7 @@ def timed(course: Course, *walls_s: float) -> Timed:
         course.walls_s = {SUBMISSION: [next(found)], NULL: [0.0]}
         return course.submission
 
-    course.crew.worker = worker
+    course.workers.worker = worker
     course.entrants[SUBMISSION].may_end = True
     timed = course.benchmarks.measure(course.case, Evidence())
     assert next(found, None) is None, "fewer runs than expected"

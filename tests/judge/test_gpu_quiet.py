@@ -1,4 +1,4 @@
-"""Whose fault a GPU is that is busy when every contender stands still."""
+"""Whose fault a GPU is that is busy when every worker stands still."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from grader.contender.fault import Fault
 from grader.judge import gpu
 from grader.judge.gpu import MAX_REPEATS, PATIENCE_S, wait_for_quiet
+from grader.pool.fault import Fault
 
 
 class Machine:

@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.fault import Fault
-from grader.contender.pool import stage_runtime
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
 from grader.judge import hoarding
 from grader.judge.hoarding import HOARD_GIB, WORKER_GIB, Hoarding, too_little
+from grader.pool.fault import Fault
+from grader.pool.pool import stage_runtime
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 
 SOFTMAX: Any = SimpleNamespace(name="softmax")
 
 
 class Gpu:
-    """A GPU with `free` GiB, and workers that give back `held` when they are condemned, a little later."""
+    """A GPU with `free` GiB, and workers that give back `held` when they are terminated, a little later."""
 
     device_name = "cuda"
     total_gib = 140.0
 
     def __init__(self, held: float) -> None:
         self.held, self.free, self.looks, self.asked = held, 1.0, 0, 0
-        self.sentence: Future[Exception] | None = None
-        self.condemned = 0
+        self.reason: Future[Exception] | None = None
+        self.terminated = 0
         self.baselines = SimpleNamespace(settle=self._settle)
         self.given_back_meanwhile = 0.0  # by a baseline
         itself: Any = self
@@ -42,14 +42,14 @@ class Gpu:
 
     def free_gib(self) -> float:
         self.asked += 1
-        self.looks += self.sentence is not None
+        self.looks += self.reason is not None
         return self.free + (self.held if self.looks > 3 else 0.0)
 
-    def condemn(self, assignment: Any, sentence: Future[Exception]) -> int:
+    def terminate(self, assignment: Any, reason: Future[Exception]) -> int:
         assert assignment is SOFTMAX
         self._settle()  # at the latest
-        self.sentence = sentence
-        self.condemned += 1
+        self.reason = reason
+        self.terminated += 1
         return 2
 
 
@@ -85,8 +85,8 @@ def test_a_submission_that_keeps_the_memory_is_at_fault(error: Exception) -> Non
     assert isinstance(fault, Fault)
     assert fault.outcome == "out_of_memory"
     assert "still held 100 GiB of GPU memory after its calls" in fault.message
-    assert gpu.sentence is not None
-    assert gpu.sentence.result(0) is fault
+    assert gpu.reason is not None
+    assert gpu.reason.result(0) is fault
 
 
 def test_an_honest_submission_is_not() -> None:
@@ -94,8 +94,8 @@ def test_an_honest_submission_is_not() -> None:
     refused = end_of(gpu, MemoryError("512 bytes of GPU memory"))
     assert isinstance(refused, Fault)
     assert str(refused) == "the judge found no GPU memory: 512 bytes of GPU memory"
-    assert gpu.sentence is not None
-    assert gpu.sentence.result(0) is refused
+    assert gpu.reason is not None
+    assert gpu.reason.result(0) is refused
 
 
 def test_a_worker_that_does_not_start_for_another_reason_is_told_as_that() -> None:
@@ -122,23 +122,23 @@ def test_lanes_that_find_no_memory_at_once_are_told_the_same() -> None:
         one.join()
     assert len({id(one) for one in ends}) == 1
     assert isinstance(ends[0], Fault)
-    assert gpu.condemned == 1
+    assert gpu.terminated == 1
     assert end_of(gpu, MemoryError("another day")) is not ends[0]  # what begins later is looked at anew
-    assert gpu.condemned == 2
+    assert gpu.terminated == 2
 
 
 def test_whatever_happens_a_sentence_is_told() -> None:
     gpu = Gpu(held=100)
 
     def free_gib() -> float:
-        if gpu.sentence is not None:
+        if gpu.reason is not None:
             raise OSError("the driver is gone")
         return 1.0
 
     gpu.free_gib = free_gib  # type: ignore[method-assign]
     assert isinstance(end_of(gpu, MemoryError("512 bytes")), OSError)
-    assert gpu.sentence is not None
-    assert isinstance(gpu.sentence.result(0), Fault)
+    assert gpu.reason is not None
+    assert isinstance(gpu.reason.result(0), Fault)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_whatever_happens_a_sentence_is_told() -> None:
 def test_other_ends_are_left_as_they_are(error: Exception) -> None:
     gpu = Gpu(held=100)
     assert end_of(gpu, error) is error
-    assert gpu.sentence is None
+    assert gpu.reason is None
 
 
 def test_without_a_gpu_there_is_nobody_to_blame() -> None:
@@ -155,7 +155,7 @@ def test_without_a_gpu_there_is_nobody_to_blame() -> None:
     gpu.device_name = "cpu"
     error = MemoryError("no more")
     assert end_of(gpu, error) is error
-    assert gpu.sentence is None
+    assert gpu.reason is None
 
 
 def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -> None:
@@ -174,12 +174,12 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
         waiting = threading.Thread(target=wait)
         waiting.start()
         time.sleep(0.3)
-        sentence: Future[Exception] = Future()
-        worker.condemn(sentence)
+        reason: Future[Exception] = Future()
+        worker.terminate(reason)
         time.sleep(0.3)
         assert waiting.is_alive(), "it must not be told anything before the sentence is known"
         told = Fault("out_of_memory", "held too much")
-        sentence.set_result(told)
+        reason.set_result(told)
         waiting.join(10)
         assert ends == [told]
         assert not worker.alive
@@ -196,7 +196,7 @@ def test_who_keeps_memory_is_not_spared_the_cases_that_need_it() -> None:
 def test_what_a_submission_may_keep_is_taken_from_it_where_it_is_needed() -> None:
     gpu: Any = Gpu(held=HOARD_GIB)
     assert gpu.hoarding.room_for(SOFTMAX, 5.0) == pytest.approx(1 + HOARD_GIB)
-    assert gpu.condemned == 1
+    assert gpu.terminated == 1
 
 
 @pytest.mark.parametrize(("needed", "total"), [(1.0, 140.0), (70.0, 69.0)])
@@ -204,12 +204,12 @@ def test_nobody_is_ended_where_there_is_room_or_never_will_be(needed: float, tot
     gpu: Any = Gpu(held=100)
     gpu.total_gib = total
     assert gpu.hoarding.room_for(SOFTMAX, needed) == 1.0
-    assert gpu.condemned == 0
+    assert gpu.terminated == 0
 
 
 def test_nobody_waits_for_memory_of_workers_that_there_are_not() -> None:
     gpu: Any = Gpu(held=0)
-    gpu.condemn = lambda *_: 0
+    gpu.terminate = lambda *_: 0
     assert gpu.hoarding.room_for(SOFTMAX, 70.0) == 1.0
     assert gpu.asked < 10  # it would ask twenty times a second
 

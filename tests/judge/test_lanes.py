@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from grader.contender import pool
-from grader.contender.fault import Fault
 from grader.judge.cases import ReportPlace
 from grader.judge.evidence import Evidence
+from grader.judge.files import Hangs
 from grader.judge.lanes import Done, Lanes, Work
 from grader.judge.schedule import Works
-from grader.judge.standing import Hangs
+from grader.pool import pool
+from grader.pool.fault import Fault
 
 
 class Stub:
-    """Run, standing, crew and trials in one: hands out lane numbers for contenders, and notes what was run where."""
+    """Run, files, workers and trials in one: hands out lane numbers for entrants, and notes what was run where."""
 
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
@@ -45,12 +45,12 @@ class Stub:
     def end_lanes(self, lanes: Iterable[int]) -> None:
         self.ended += lanes
 
-    def grade(self, case: Any, contender: int, _number: int, evidence: Evidence) -> None:
+    def grade(self, case: Any, worker: int, _number: int, evidence: Evidence) -> None:
         with self._lock:
             self._inside.add(case.name)
             self.together = max(self.together, len(self._inside))
             self.alone[case.name] = len(self._inside) == 1
-            self.ran.append((case.name, contender))
+            self.ran.append((case.name, worker))
         time.sleep(0.002 if case.assignment.name == "gelu" else 0.02)
         with self._lock:
             self.alone[case.name] &= len(self._inside) == 1
@@ -225,12 +225,12 @@ def test_a_lane_takes_no_work_before_its_worker_is_there(judge: Stub, monkeypatc
     all_done = threading.Event()
     listed = cases(20)
 
-    def contender(_assignment: Any, lane: int = 0) -> int:
+    def worker(_assignment: Any, lane: int = 0) -> int:
         if lane == 1:
             assert all_done.wait(20)
         return lane
 
-    monkeypatch.setattr(judge, "worker", contender)
+    monkeypatch.setattr(judge, "worker", worker)
     lanes = lanes_of(judge, 2)
     running = lanes.run([case_work(judge, case) for case in listed])
     for _ in listed:
@@ -243,10 +243,10 @@ def test_a_lane_takes_no_work_before_its_worker_is_there(judge: Stub, monkeypatc
 def test_a_worker_that_does_not_start_is_told_by_the_work_that_needs_it(
     judge: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def contender(_assignment: Any, lane: int = 0) -> int:
+    def worker(_assignment: Any, lane: int = 0) -> int:
         raise OSError(f"no worker for lane {lane}")
 
-    monkeypatch.setattr(judge, "worker", contender)
+    monkeypatch.setattr(judge, "worker", worker)
     ends = run_all(judge, 2, cases(12))
     assert all(str(one.error).startswith("no worker for lane") for one in ends.values())
 
@@ -257,14 +257,14 @@ def test_a_fault_of_a_lanes_first_load_is_told_by_the_work_that_needs_it_and_no_
     """As one file may load in the first worker and not in the second."""
     loaded: list[int] = []
 
-    def contender(_assignment: Any, lane: int = 0) -> int:
+    def worker(_assignment: Any, lane: int = 0) -> int:
         if lane not in loaded:
             loaded.append(lane)
             if len(loaded) == 2:
                 raise Fault("crashed", "when it was loaded once more")
         return lane
 
-    monkeypatch.setattr(judge, "worker", contender)
+    monkeypatch.setattr(judge, "worker", worker)
     told = [str(one.error) for one in run_all(judge, 2, cases(16)).values() if one.error]
     assert told == ["when it was loaded once more"]
     assert len(judge.ran) == 15

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from grader.assignment import load_course
-from grader.contender.fault import Fault
 from grader.judge.ownership import check_operators
+from grader.pool.fault import Fault
 from grader.protocol import MAX_OPERATORS, RanOperator
 from tests.conftest import ROOT
 

@@ -24,12 +24,12 @@ def properties(monkeypatch: pytest.MonkeyPatch) -> Properties:
     """Of an assignment, on trials that ask nobody."""
     assignment = next(one for one in load_course(ROOT) if one.name == "flash_attention")
     run: Any = SimpleNamespace(seed=1, device_name="cpu")
-    crew: Any = SimpleNamespace(worker=lambda *_: None)
+    workers: Any = SimpleNamespace(worker=lambda *_: None)
     nobody: Any = None
     nothing = {"inputs": Call({}), "conclude": lambda: None}
     monkeypatch.setattr(module, "Trial", lambda _properties, bound: SimpleNamespace(case=bound, **nothing))
     place = ReportPlace(assignment, assignment.spec.parts[0], "law", "a law")
-    return Properties(run, crew, nobody, place, *load_problem(assignment))
+    return Properties(run, workers, nobody, place, *load_problem(assignment))
 
 
 def test_a_fault_of_the_graders_own_is_told_as_it_is_and_no_other_input_is_tried(properties: Properties) -> None:

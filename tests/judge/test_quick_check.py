@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase, bind_cases
 from grader.judge.comparison import Scale
 from grader.judge.speed.quick_check import QuickCheck
+from grader.pool.fault import Fault
 from grader.problem import Call
 
 CASES = {case.id: case for case in bind_cases(load_course(Path(__file__).parents[2]), "cpu")}

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.fault import Fault
 from grader.judge.cases import ReportPlace
 from grader.judge.evidence import Evidence, described, with_input
 from grader.judge.results import Results
+from grader.pool.fault import Fault
 from grader.problem import Call
 from grader.protocol import SAMPLE_CUT
 from tests.verdict.test_causes import TELLING
@@ -31,7 +31,7 @@ class Kept:
         self.told: list[Any] = []
         self.excused: dict[tuple[str, str], Fault] = {}
         run: Any = SimpleNamespace(emit=self.told.append, request=SimpleNamespace(stop_early=stop_early))
-        standing: Any = SimpleNamespace(
+        files: Any = SimpleNamespace(
             excused=self.excused,
             excuse=lambda place, fault: self.excused.setdefault(place.of_part, fault),
         )
@@ -40,7 +40,7 @@ class Kept:
         )
         self.compilation: Any = SimpleNamespace(kernels={"a": ["compiled by broken tools"]})
         run.assignments = [ASSIGNMENT]
-        self.results = Results(run, standing, canary, self.compilation)
+        self.results = Results(run, files, canary, self.compilation)
 
     def keep(self, error: BaseException | None, name: str = "one", is_check: bool = False) -> tuple[str, str]:
         self.results.keep(place(name), error, Evidence(), is_check)

@@ -14,17 +14,17 @@ import pytest
 import torch
 
 from grader import protocol
-from grader.contender import tools
-from grader.contender import worker as worker_module
-from grader.contender.arena import Arena
-from grader.contender.fault import Fault
-from grader.contender.pool import WorkerPool
-from grader.contender.watch import CallLimits
-from grader.contender.worker import TOOL_LOG, Worker
 from grader.judge import sanitizing
 from grader.judge.cases import ReportPlace
 from grader.judge.evidence import Evidence
-from grader.judge.standing import Hangs, Standing
+from grader.judge.files import Files, Hangs
+from grader.pool import tools
+from grader.pool import worker as worker_module
+from grader.pool.arena import Arena
+from grader.pool.fault import Fault
+from grader.pool.pool import WorkerPool
+from grader.pool.watch import CallLimits
+from grader.pool.worker import TOOL_LOG, Worker
 from grader.problem import Call
 from grader.protocol import Reply, Returned
 from grader.worker.memory import mapped, tensor_at
@@ -223,10 +223,10 @@ def run(
         seed=1,
         request=SimpleNamespace(copied=SimpleNamespace(info=info, folder=Path("/s"))),
     )
-    standing: Any = SimpleNamespace(fault_of_file=lambda _assignment, _fault: of_file, hangs=hangs or Hangs())
-    crew: Any = SimpleNamespace(watched=watched_worker)
+    files: Any = SimpleNamespace(fault_of_file=lambda _assignment, _fault: of_file, hangs=hangs or Hangs())
+    workers: Any = SimpleNamespace(watched=watched_worker)
     comparison: Any = SimpleNamespace(compare=lambda _case, _call, got, _evidence: compared.append(got))
-    sanitizing.run_watched(run, standing, crew, comparison, case, Evidence())
+    sanitizing.run_watched(run, files, workers, comparison, case, Evidence())
     assert worker.killed
     return compared
 
@@ -279,12 +279,12 @@ def test_whose_fault_it_is_that_a_file_is_not_loaded_under_a_tool(
 ) -> None:
     nobody: Any = None
     assignment: Any = SimpleNamespace(name="gelu")
-    standing = Standing(nobody)
+    files = Files(nobody)
     if unloadable is not None:
-        standing.note_unloadable(assignment, Fault("failed", unloadable))
+        files.note_unloadable(assignment, Fault("failed", unloadable))
     if loadable:
-        standing.note_loaded(assignment)
-    told = standing.fault_of_file(assignment, Fault(outcome, "now"))
+        files.note_loaded(assignment)
+    told = files.fault_of_file(assignment, Fault(outcome, "now"))
     assert (told.message if told is not None else None) == expected
 
 

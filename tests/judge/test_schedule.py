@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from grader.contender.fault import Fault
 from grader.judge.cases import BoundCheck, ReportPlace
 from grader.judge.evidence import Evidence
+from grader.judge.files import Hangs
 from grader.judge.lanes import Lanes, Work
 from grader.judge.schedule import Schedule, Works
-from grader.judge.standing import Hangs
+from grader.pool.fault import Fault
 
 ASSIGNMENTS: Any = [
     SimpleNamespace(
@@ -87,13 +87,13 @@ class Stage:
             check=lambda one: self.done.append(f"compile {one.name}"),
         )
         self.compilation = compilation
-        admission: Any = SimpleNamespace(check=self._admit)
+        skip: Any = SimpleNamespace(check=self._admit)
         results: Any = SimpleNamespace(keep=self.keep)
         problems: Any = {one.name: (None, None) for one in ASSIGNMENTS}
         hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
         stub = self.judge
         self.works = Works(stub, stub, stub, hoarding, stub, stub, problems)
-        self.schedule = Schedule(stub, stub, stub, self.lanes, self.works, admission, compilation, results)
+        self.schedule = Schedule(stub, stub, stub, self.lanes, self.works, skip, compilation, results)
 
     def no_worker(self, *_: Any, **__: Any) -> Any:
         raise Fault.no_worker("no second worker starts")
@@ -108,11 +108,11 @@ class Stage:
         assert place.name not in self.kept
         self.kept[place.name] = f"{'check ' if is_check else ''}{error or 'passed'}"
 
-    def run_trial(self, case: Any, contender: int, _number: int, _evidence: Evidence) -> None:
+    def run_trial(self, case: Any, worker: int, _number: int, _evidence: Evidence) -> None:
         with self._lock:
             self._inside += 1
             self.together = max(self.together, self._inside)
-            self.ran.append((case.name, contender))
+            self.ran.append((case.name, worker))
         if case.name in self.wrong:
             raise self.wrong[case.name]
         with self._lock:

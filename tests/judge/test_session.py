@@ -101,16 +101,16 @@ def test_no_thread_of_a_judge_finds_the_environment_in_change(tmp_path: Path) ->
 def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib: float, roomy: list[str]) -> None:
     begun: list[Any] = []
     run: Any = SimpleNamespace(
-        device_name="cuda", lane_count=8, free_gib=lambda: free_gib, request=SimpleNamespace(contenders="needed")
+        device_name="cuda", lane_count=8, free_gib=lambda: free_gib, request=SimpleNamespace(entrants="needed")
     )
-    crew: Any = SimpleNamespace(baselines=SimpleNamespace(begin=lambda *given: begun.append(given)))
+    workers: Any = SimpleNamespace(baselines=SimpleNamespace(begin=lambda *given: begun.append(given)))
     large, small = (
         SimpleNamespace(name=name, speed=SimpleNamespace(devices=("cuda",)), memory_gib=gib)
         for name, gib in (("large", 48.0), ("small", 7.0))
     )
     sizes = SpeedSizes((large, small))  # type: ignore[arg-type]
     run.speed_cases = [sizes]
-    session.start_the_courses_own(run, crew, 32.0)
+    session.start_the_courses_own(run, workers, 32.0)
     ((cases, everyone, found, _),) = begun
     assert cases == [sizes.declared]
     assert not everyone

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.arena import Stray
-from grader.contender.fault import Fault
 from grader.judge import properties, trial
 from grader.judge.asking import check_memory
 from grader.judge.evidence import Evidence
 from grader.judge.trial import Trials
+from grader.pool.arena import OutOfBounds
+from grader.pool.fault import Fault
 from tests.repository.test_budget_claims import CASES, comparison
 from tests.verdict.test_causes import TELLING
 
@@ -50,7 +50,7 @@ def test_what_was_written_beside_an_output_is_on_its_map(
     got["y"][2, 900:] = 7.0
 
     def wrote_outside(*_: Any, **__: Any) -> Any:
-        check_memory([], [Stray(neighbour, 0, 24, tuple(range(24)))], torch.float32, got)
+        check_memory([], [OutOfBounds(neighbour, 0, 24, tuple(range(24)))], torch.float32, got)
 
     failed = failure(monkeypatch, CASE, wrote_outside, comparison(CASE.problem.baseline))
     assert failed.message.startswith(f"wrote 24 elements past the end of {neighbour}")
@@ -90,9 +90,9 @@ def test_the_oracle_computes_while_the_worker_does(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("law", ["conclude", "hold"])
 def test_a_property_keeps_the_map_of_the_wrong_answer(monkeypatch: pytest.MonkeyPatch, law: str) -> None:
-    crew: Any = SimpleNamespace(worker=lambda *_: None)
+    workers: Any = SimpleNamespace(worker=lambda *_: None)
     refusing: Any = Refusing()
-    own = properties.Properties(RUN, crew, refusing, NOBODY, CASE.problem, CASE.problem.Params)
+    own = properties.Properties(RUN, workers, refusing, NOBODY, CASE.problem, CASE.problem.Params)
     tried = properties.Trial(own, CASE)
     monkeypatch.setattr(properties, "answer", lambda *_: CASE.problem.baseline(tried.inputs))
     tried.ask(tried.inputs)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from grader.assignment import CourseError
 from grader.cli import app
 from grader.console import EXIT_USAGE
-from grader.job import Request
+from grader.messages import Request
 from grader.profile.command import check_names, write
 from grader.profile.model import CaseProfile, Profile
 from tests.conftest import ROOT

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from grader.contender import tools
+from grader.pool import tools
 from grader.profile.counters import EVERY, MAX_KERNELS, METRICS, MOST, NO_RIGHTS, STALL, counters, why_none
 
 # As Nsight Compute 2025.3 on an H100 wrote them of a softmax and of an attention without loads by lanes.

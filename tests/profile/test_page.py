@@ -25,12 +25,12 @@ def in_sizes() -> CaseProfile:
     found = []
     for factor in (100, 10, 1):
         small = measured()
-        contenders = [
+        entrants = [
             one.model_copy(update={"time_s": Interval(median=one.time_s.median * factor, low=0, high=1)})
-            for one in small.contenders
+            for one in small.entrants
             if factor > 1 or one.name != "eager"
         ]
-        now = small.model_copy(update={"contenders": tuple(contenders)})
+        now = small.model_copy(update={"entrants": tuple(entrants)})
         found.append(TimedSize(size=f"shape {factor}", bytes_moved=1e6 * factor, flops=1e6, measured=now))
     compiled = GpuRun(gpu="NVIDIA H100", kernels=(), host_ms=0.2, device_ms=0.7, busy_ms=0.7, allocated_bytes=0)
     more = {"counters": (COUNTED,), "compiled": compiled, "generated": "def triton_red_fused(in_ptr0):\n    pass"}

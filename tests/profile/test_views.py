@@ -7,7 +7,7 @@ import re
 
 from rich.console import Console
 
-from grader.job import CaseNote, CaseStarted, Profiled
+from grader.messages import CaseNote, CaseStarted, Profiled
 from grader.profile.facts import case_profile
 from grader.profile.model import CaseProfile, GpuRun, KernelCounters, Profile, RanLine, TimedSize, Waves
 from grader.profile.views import ProfileProgress, line_notes, moved_words, print_profile, products_words, tables, title

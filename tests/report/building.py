@@ -9,7 +9,7 @@ from grader.report.model import (
     AssignmentResult,
     BandResult,
     CaseResult,
-    ContenderTime,
+    EntrantTime,
     Environment,
     GroupResult,
     Interval,
@@ -87,9 +87,9 @@ def interval(median: float, low: float | None = None, high: float | None = None)
     return Interval(median=median, low=median if low is None else low, high=median if high is None else high)
 
 
-def took(name: str, ms: float, share: float = 0.5, speedup: Interval | None = None, **rates: float) -> ContenderTime:
+def took(name: str, ms: float, share: float = 0.5, speedup: Interval | None = None, **rates: float) -> EntrantTime:
     given = {"bytes_per_s": 2.345e12, "flops_per_s": 432.1e12} | rates
-    return ContenderTime(name=name, time_s=interval(ms / 1e3), calls=16, roofline_share=share, speedup=speedup, **given)
+    return EntrantTime(name=name, time_s=interval(ms / 1e3), calls=16, roofline_share=share, speedup=speedup, **given)
 
 
 COPYING = (
@@ -99,13 +99,13 @@ COPYING = (
 )
 
 
-def measured(*contenders: ContenderTime, roofline: str = "copy", flags: tuple[str, ...] = ()) -> SpeedMeasurement:
-    times = contenders or COPYING
+def measured(*entrants: EntrantTime, roofline: str = "copy", flags: tuple[str, ...] = ()) -> SpeedMeasurement:
+    times = entrants or COPYING
     medians_s = {one.name: one.time_s.median for one in times}
     one_round = Round(order=("copy", "submission"), times_s=medians_s, batch_s=16 * 4e-4, nothing_s=0.0)
     return SpeedMeasurement(
         roofline=roofline,
-        contenders=times,
+        entrants=times,
         claimed_s=interval(4e-4),
         judged_s=interval(4e-4),
         corroborated=True,

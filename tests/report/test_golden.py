@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from grader.job import CaseDone, CaseStarted, Planned, PlannedPart, SpeedDone
+from grader.messages import CaseDone, CaseStarted, Planned, PlannedPart, SpeedDone
 from grader.report.checking import CheckView
 from grader.report.model import (
     NEEDS_GPU,

@@ -38,7 +38,7 @@ PLACES: dict[str, Callable[[str], SpeedCaseResult]] = {
     "diagnosis": lambda text: timed("failed", diagnosis=(text,)),
     "traceback": lambda text: timed("failed", traceback=text),
     "flag": lambda text: timed(measured=measured(flags=(text,))),
-    "contender": lambda text: timed(measured=measured(took("submission", 1), took(text, 2))),
+    "entrant": lambda text: timed(measured=measured(took("submission", 1), took(text, 2))),
 }
 
 
@@ -86,14 +86,14 @@ def test_a_measurement_survives_the_report_file() -> None:
 
 
 def test_a_band_says_by_how_much_it_is_reached() -> None:
-    contender = took("eager", 1.0, speedup=interval(1.045, 1.04, 1.05))
+    entrant = took("eager", 1.0, speedup=interval(1.045, 1.04, 1.05))
     bands = (
         BandResult(vs="eager", speedup=0.95, points=1, reached=True),
         BandResult(vs="eager", speedup=1.1, points=1, reached=False),
         BandResult(vs="eager", speedup=1.05, points=1, reached=True, undecided=True),
     )
     (one, *_) = timed_cases(sample("gpu"))
-    plot = speedups([type(one)(one.title, measured(took("submission", 0.9), contender), bands)])
+    plot = speedups([type(one)(one.title, measured(took("submission", 0.9), entrant), bands)])
     assert plot is not None
     assert [row[-1] for row in plot.rows] == ["yes, by 10.0%", "no, by 5.0%", "in doubt, and paid: 0.5% under"]
     looks = [mark.attributes["class"] for mark in plot.marks if "edge" in str(mark.attributes["class"])]
@@ -101,7 +101,7 @@ def test_a_band_says_by_how_much_it_is_reached() -> None:
     assert "5.0% short of 1.1 ×" in [mark.text for mark in plot.marks]
 
 
-def test_contenders_lie_under_the_measured_roofs() -> None:
+def test_entrants_lie_under_the_measured_roofs() -> None:
     cases = timed_cases(sample("gpu"))
     plot = roofline(cases)
     assert plot is not None

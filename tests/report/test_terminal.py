@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from grader.job import CaseDone, CaseStarted, Planned, PlannedPart
+from grader.messages import CaseDone, CaseStarted, Planned, PlannedPart
 from grader.report.failures import EVERYTHING, Detail, Failure, failure_view
 from grader.report.kernels import MAX_KERNELS, kernels_view
 from grader.report.model import (

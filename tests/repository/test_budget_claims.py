@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase, bind_cases
 from grader.judge.comparison import Comparison
 from grader.judge.evidence import Evidence
+from grader.pool.fault import Fault
 from grader.problem import Call
 
 pytestmark = pytest.mark.grading

@@ -71,7 +71,7 @@ def test_a_sample_is_a_report_as_the_terminal_shows_it(folder: Path) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
 def test_a_row_of_the_reference_is_a_case_that_can_be_raced(row: Row) -> None:
     case = contest(row, load_course(ROOT, [row.assignment])[0])
-    assert case.contenders(everyone=False) == case.opponents
+    assert case.entrants(everyone=False) == case.opponents
     assert {case.speed.roofline, *row.goals} <= set(case.opponents)
 
 
@@ -80,7 +80,7 @@ def test_a_goal_that_was_missed_and_a_row_of_an_older_kernel_say_so() -> None:
         time = {"time_s": {"median": 1e-3}, "bytes_per_s": 4e12, "flops_per_s": 3e14, "roofline_share": 0.9}
         rows = [time | {"name": "submission", "speedup": None}]
         rows += [time | {"name": one, "speedup": {"median": value}} for one, value in speedups.items()]
-        return {"contenders": rows, "claimed_s": {"median": 1e-3}}
+        return {"entrants": rows, "claimed_s": {"median": 1e-3}}
 
     title = ROWS[0].title
     goals = {"sdpa_flash": 1.0, "sdpa_cudnn": 0.85}

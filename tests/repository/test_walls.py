@@ -9,7 +9,7 @@ import pytest
 from importlinter.cli import lint_imports
 
 import grader
-from grader.contender.pool import stage_runtime
+from grader.pool.pool import stage_runtime
 from tests.conftest import ROOT
 
 PACKAGE = Path(grader.__file__).parent

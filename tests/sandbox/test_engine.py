@@ -19,7 +19,7 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from grader.image import build
-from grader.job import Place
+from grader.messages import Place
 from grader.sandbox import docker, engine
 from grader.sandbox.base import InfraError, UsageError
 from grader.sandbox.choice import choose

@@ -79,7 +79,7 @@ def faster(report: Report, part: str, factor: float, **measured: object) -> Repo
         cases = []
         for case in one.speed.cases:
             assert case.measured is not None
-            contenders = tuple(
+            entrants = tuple(
                 each
                 if each.speedup is None
                 else each.model_copy(
@@ -89,9 +89,9 @@ def faster(report: Report, part: str, factor: float, **measured: object) -> Repo
                         )
                     }
                 )
-                for each in case.measured.contenders
+                for each in case.measured.entrants
             )
-            new = case.measured.model_copy(update={"contenders": contenders, **measured})
+            new = case.measured.model_copy(update={"entrants": entrants, **measured})
             cases.append(case.model_copy(update={"measured": new}))
         return one.model_copy(update={"speed": one.speed.model_copy(update={"cases": tuple(cases)})})
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from grader.contender.jail import NO_JAIL, Jail
+from grader.pool.jail import NO_JAIL, Jail
 
 BWRAP, SETPRIV = shutil.which("bwrap"), shutil.which("setpriv")
 ROOT_HERE = os.geteuid() == 0

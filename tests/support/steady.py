@@ -23,12 +23,12 @@ from unittest.mock import patch
 import torch
 
 from grader.assignment import Assignment, Device
-from grader.contender.pool import WorkerPool
-from grader.contender.worker import Worker
-from grader.judge.crew import Crew
+from grader.judge.files import Files
 from grader.judge.loading import load_file
 from grader.judge.run import Run
-from grader.judge.standing import Standing
+from grader.judge.workers import Workers
+from grader.pool.pool import WorkerPool
+from grader.pool.worker import Worker
 from grader.report.model import Report
 from grader.runfolder import run_folder
 from tests.support.warm_judge import CONTEXT, Task, report
@@ -190,7 +190,7 @@ def _serve(tasks: Connection) -> None:
 
     keep_environment()
     with suppress(KeyboardInterrupt, EOFError, BrokenPipeError, session.Interrupted), ExitStack() as lasting:
-        lasting.enter_context(patch.object(session, "Crew", _crew_with_a_lasting_reference(lasting)))
+        lasting.enter_context(patch.object(session, "Workers", _crew_with_a_lasting_reference(lasting)))
         with ExitStack() as stack:
             _serve_all(tasks, stack)
 
@@ -221,14 +221,14 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Crew]:
-    """A crew class whose reference workers serve all later gradings, until `stack` ends."""
+def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Workers]:
+    """A workers class whose reference workers serve all later gradings, until `stack` ends."""
     lasting: dict[str, Worker] = {}
     folder = stack.enter_context(run_folder())
 
-    class Lasting(Crew):
-        def __init__(self, run: Run, standing: Standing, pool: WorkerPool) -> None:
-            super().__init__(run, standing, pool)
+    class Lasting(Workers):
+        def __init__(self, run: Run, files: Files, pool: WorkerPool) -> None:
+            super().__init__(run, files, pool)
             self.references = lasting
             self.device, self.course = run.device_name, run.request.course
 

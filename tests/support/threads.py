@@ -20,11 +20,11 @@ from typing import Any, Literal
 from unittest.mock import patch
 
 from grader.assignment import load_course
-from grader.contender.pool import WorkerPool
-from grader.job import CaseStarted, Event, Finished, Request, Staged
 from grader.judge.__main__ import keep_environment
 from grader.judge.run import Run
 from grader.judge.session import run_session
+from grader.messages import CaseStarted, Event, Finished, Request, Staged
+from grader.pool.pool import WorkerPool
 from grader.report.model import Isolation
 from grader.runfolder import run_folder
 from grader.submission import stage

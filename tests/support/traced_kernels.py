@@ -296,7 +296,7 @@ def main() -> None:
     limits.CALL_S = 0.0
     told["out of time"] = json.loads(protocol.encode(traced("causal_of_many")[0])[4:])
     told["checked again"] = checked_again()
-    told["filled again"] = bool((torch.empty(1 << 20, dtype=torch.uint8) == protocol.POISON_BYTE).all())
+    told["filled again"] = bool((torch.empty(1 << 20, dtype=torch.uint8) == protocol.FILL_BYTE).all())
     told["samples"] = {str(grid): limits.sample(grid) for grid in GRIDS}
     print(json.dumps(told))
 

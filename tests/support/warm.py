@@ -18,7 +18,7 @@ import threading
 from typing import Any
 
 from grader import protocol
-from grader.contender import processes
+from grader.pool import processes
 
 M_PERTURB = -6  # mallopt(3): sets MALLOC_PERTURB_ in a running process
 SERVERS = 2  # the submission's, and the course's own
@@ -47,7 +47,7 @@ class Warm:
         self._waiting.append((pid, ours))
 
     def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Stands for `subprocess.Popen` in `grader.contender.processes`."""
+        """Stands for `subprocess.Popen` in `grader.pool.processes`."""
         if not self._waiting or "grader.worker" not in command or (command[-4], command[-1]) != ("cpu", "serves"):
             return subprocess.Popen(command, **options)
         pid, connection = self._waiting.pop(0)
@@ -91,7 +91,7 @@ def _become_server(connection: socket.socket) -> None:
         os.dup2(source, target)
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-    ctypes.CDLL(None).mallopt(M_PERTURB, protocol.POISON_BYTE ^ 0xFF)
+    ctypes.CDLL(None).mallopt(M_PERTURB, protocol.FILL_BYTE ^ 0xFF)
     sys.argv = ["grader.worker", str(requests), str(replies), "cpu", str(os.getppid()), tasks, "serves"]
 
     from grader.worker.__main__ import main

@@ -16,12 +16,12 @@ from unittest.mock import patch
 import torch
 
 from grader.assignment import Assignment, Device, load_course
-from grader.contender.pool import WorkerPool
-from grader.contender.watch import CallLimits
-from grader.job import Event, Finished, Profiled, Request, Staged
 from grader.judge.cases import BoundCase
 from grader.judge.run import Run
 from grader.judge.schedule import shares_the_machine
+from grader.messages import Event, Finished, Profiled, Request, Staged
+from grader.pool.pool import WorkerPool
+from grader.pool.watch import CallLimits
 from grader.profile.model import CaseProfile
 from grader.report.model import Isolation, Report
 from grader.runfolder import run_folder
@@ -111,9 +111,9 @@ class Task:
 
 def _judge(task: Task, sender: Connection) -> None:
     """Do one task in a process of its own."""
-    from grader.contender import processes
     from grader.judge import loading
     from grader.judge.__main__ import keep_environment
+    from grader.pool import processes
 
     if task.device == "cpu":
         # the CPU compiler's words differ, and not every machine has nvcc
@@ -189,21 +189,21 @@ def _be_patient() -> None:
 @contextmanager
 def _only(task: Task) -> Iterator[None]:
     """Skip the cases that the task does not ask for."""
-    from grader.judge.admission import Admission
+    from grader.judge.skip import SkipReasons
 
-    reason_to_skip = Admission.reason_to_skip
+    reason_to_skip = SkipReasons.reason_to_skip
 
-    def reason(admission: Admission, assignment: Assignment, case: BoundCase | None) -> str:
+    def reason(skip: SkipReasons, assignment: Assignment, case: BoundCase | None) -> str:
         if case is not None and task.part not in (None, case.part.name):
             return f"only {task.part} is of interest"
         if task.cases == "first of its group":
             if case is None or all(case.name != group.names[0] for group in case.part.groups):
                 return "only the first case of each group is of interest"
-            return reason_to_skip(admission, assignment, case)
+            return reason_to_skip(skip, assignment, case)
         own: Cases = "beside others" if case is None or shares_the_machine(case) else "alone"
         if task.cases not in ("all", own):
             return ELSEWHERE[own]
-        return reason_to_skip(admission, assignment, case)
+        return reason_to_skip(skip, assignment, case)
 
-    with patch.object(Admission, "reason_to_skip", reason):
+    with patch.object(SkipReasons, "reason_to_skip", reason):
         yield

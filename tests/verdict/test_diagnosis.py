@@ -17,10 +17,10 @@ from torch import Tensor
 
 from grader.assignment import load_assignment
 from grader.problem import Call, Mistakes, load_problem
-from grader.protocol import EARLY_VALUE, GUARD_BYTE, POISON_BYTE, LaunchedKernel
+from grader.protocol import EARLY_VALUE, FILL_BYTE, GUARD_BYTE, LaunchedKernel
 from grader.verdict import diagnosis
 from grader.verdict.diagnosis import differs, explain, explain_call
-from grader.verdict.poison import poisoned
+from grader.verdict.fill import holds_fill
 from grader.verdict.suspects import Scene
 from tests.conftest import ROOT as COURSE
 
@@ -75,7 +75,7 @@ def story(got: Tensor, expected: Tensor, tolerance: float = 1e-4) -> list[str]:
 def poison(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Memory as the judge leaves it before a call."""
     size = math.prod(shape) * dtype.itemsize
-    return torch.frombuffer(bytearray([POISON_BYTE] * size), dtype=dtype).view(shape)
+    return torch.frombuffer(bytearray([FILL_BYTE] * size), dtype=dtype).view(shape)
 
 
 # The first line: where and how many -----------------------------------------------------------------------------------
@@ -104,19 +104,19 @@ def test_the_first_wrong_element_is_named_with_its_index_both_values_and_the_cou
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_poison_is_recognised_bit_by_bit(dtype: torch.dtype) -> None:
     values = torch.cat([poison((2,), dtype), torch.tensor([NAN, -NAN, 0.0, -0.0, INF, -INF, 1.0], dtype=dtype)])
-    assert poisoned(values).tolist() == [True, True] + [False] * 7
-    assert poisoned(values.view(3, 3).t()).tolist() == [[True, False, False], [True, False, False], [False] * 3]
+    assert holds_fill(values).tolist() == [True, True] + [False] * 7
+    assert holds_fill(values.view(3, 3).t()).tolist() == [[True, False, False], [True, False, False], [False] * 3]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nothing_that_a_kernel_computes_is_called_never_written(dtype: torch.dtype) -> None:
-    """Neither NaN nor what comes of poison or of a guard band: a kernel that writes that has written something."""
+    """Neither NaN nor what comes of the fill pattern or of a guard band: a kernel that writes that has written something."""
     zero, inf = torch.zeros(1, dtype=dtype), torch.full((1,), INF, dtype=dtype)
     guard = torch.full((dtype.itemsize,), GUARD_BYTE, dtype=torch.uint8).view(dtype)
     computed = [zero / zero, inf - inf, zero * inf, -(zero / zero), torch.sqrt(zero - 1), torch.log(zero - 1), guard]
     for value in (guard, poison((1,), dtype)):
         computed += [2 * value, value + value, value / 3, -value, value * value, value.exp(), torch.softmax(value, 0)]
-    assert not bool(poisoned(torch.cat(computed)).any())
+    assert not bool(holds_fill(torch.cat(computed)).any())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -1460,7 +1460,7 @@ def test_a_grid_of_nothing_or_along_another_axis_is_named(launched: tuple[Launch
     expected = normal(5, 8)
     got = with_unwritten(expected, slice(1, None))
     scene = Scene(Call({"x": expected}), lambda call: {"y": call.args["x"]}, launched=launched)
-    lines = explain_call({"y": got}, {"y": expected}, {"y": poisoned(got)}, scene)
+    lines = explain_call({"y": got}, {"y": expected}, {"y": holds_fill(got)}, scene)
     words = GRIDS[launched]
     if words:
         assert re.search(words, lines[1])

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.protocol import POISON_BYTE
+from grader.protocol import FILL_BYTE
 from grader.report.model import MAP_COLUMNS, MAP_ROWS, MARKS, ErrorMap
 from grader.verdict import tolerance
 from grader.verdict.error_map import Compared, error_map
 
 LIMIT = 1e-3
-POISON = torch.full((4,), POISON_BYTE, dtype=torch.uint8).view(torch.float32).item()
+POISON = torch.full((4,), FILL_BYTE, dtype=torch.uint8).view(torch.float32).item()
 # By mark, the error of an element in budgets, or what was written there.
 WRITTEN: dict[str, float] = {".": 0.5, "1": 5.0, "2": 50.0, "9": math.inf, "n": math.nan, "u": POISON}
 

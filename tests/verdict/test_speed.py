@@ -158,10 +158,10 @@ def test_a_claim_that_the_roofline_alone_lifts_is_not_in_doubt() -> None:
     """A second race would not tell anything else."""
     verdict = verdict_on(times_of([0.45] * 5, [0.45] * 5, copy=0.5))
     assert verdict.counted["submission"].median == pytest.approx(0.5 * MS)
-    assert (verdict.lift, verdict.is_doubted) == (pytest.approx(0), False)
+    assert (verdict.discrepancy, verdict.clocks_disagree) == (pytest.approx(0), False)
     lied = verdict_on(times_of([0.45] * 5, [0.5] * 5, copy=0.5))
-    assert lied.lift == pytest.approx(0.5 / 0.45 - 1)
-    assert lied.is_doubted
+    assert lied.discrepancy == pytest.approx(0.5 / 0.45 - 1)
+    assert lied.clocks_disagree
 
 
 def test_a_round_that_was_faster_by_both_clocks_counts_as_it_was() -> None:
@@ -182,7 +182,7 @@ def test_a_claim_of_nothing_at_all_counts_as_the_judges_time() -> None:
 
 
 def test_where_the_judge_measured_less_than_nothing_the_machines_limit_counts() -> None:
-    """The null contender may seem slower than a tiny case: its noise must not be worth points."""
+    """The null worker may seem slower than a tiny case: its noise must not be worth points."""
     verdict = verdict_on(times_of([0.0] * 5, [-0.01, -0.02, 0.0, -0.01, -0.03]))
     assert verdict.counted_s == (0.5 * MS,) * 5
     assert verdict.speedups["eager"].high == pytest.approx(2.0 / 0.5)

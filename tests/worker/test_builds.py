@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from grader.assignment import load_assignment
-from grader.contender.surroundings import environment
+from grader.pool.surroundings import environment
 from grader.protocol import Build
 from grader.worker import builds, load, nvcc
 from tests.conftest import ROOT

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import grader
-from grader.contender import cuda_cpu, fault
-from grader.contender.cuda_cpu import provide_runtime
-from grader.contender.pool import stage_runtime
+from grader.pool import cuda_cpu, fault
+from grader.pool.cuda_cpu import provide_runtime
+from grader.pool.pool import stage_runtime
 from grader.protocol import Build, Ref
 from grader.worker import doubles, nvcc
 from grader.worker.cuda_cpu import program

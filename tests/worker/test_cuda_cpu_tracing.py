@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.contender.replies import decode
+from grader.pool.replies import decode
 from grader.protocol import (
     Build,
     MakeCalls,

@@ -100,7 +100,7 @@ def test_calls_that_hand_in_other_things_are_all_described() -> None:
     assert [[one.dtype for one in kind] for kind in kinds] == [["float32", "float32"], ["float32", "float16"]]
 
 
-def test_the_null_contender_hands_in_as_many_tensors_as_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_null_entrant_hands_in_as_many_tensors_as_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
     handed_in: list[torch.Tensor] = []
 
     def remember(given: list[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[Returned]:
@@ -114,14 +114,14 @@ def test_the_null_contender_hands_in_as_many_tensors_as_a_submission(monkeypatch
     assert len({tensor.data_ptr() for tensor in handed_in}) == 10
 
 
-def test_the_null_contender_returns_nothing_where_functions_write_to_their_outputs() -> None:
+def test_the_null_entrant_returns_nothing_where_functions_write_to_their_outputs() -> None:
     bench = Collecting([], [])
     assert bench.time(load("null"), Time(2, 2, False, 0), lambda: None).error is None
     assert bench.results == [[NOTHING]] * 2
 
 
 def test_what_is_large_is_copied_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's copy is the fastest there is: whoever hands in faster than the null contender would gain by it."""
+    """The driver's copy is the fastest there is: whoever hands in faster than the null worker would gain by it."""
     together: list[int] = []
     at_once = torch._foreach_copy_
 

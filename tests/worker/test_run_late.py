@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from grader import protocol
-from grader.contender.arena import Arena
+from grader.pool.arena import Arena
 from grader.worker import run
 
 pytestmark = pytest.mark.grading
@@ -27,8 +27,8 @@ class Late:
 
     def __init__(self, x: torch.Tensor) -> None:
         whole = torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage())
-        poison = bytes([protocol.POISON_BYTE]) * x.nbytes
-        start = bytes(whole.tolist()).find(poison) // x.element_size()
+        fill = bytes([protocol.FILL_BYTE]) * x.nbytes
+        start = bytes(whole.tolist()).find(fill) // x.element_size()
         self.x = x.detach().clone()
         self.place = torch.empty(0).set_(x.untyped_storage(), start, tuple(x.shape), (3, 1))
 

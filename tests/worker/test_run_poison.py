@@ -1,4 +1,4 @@
-"""Which memory a worker fills with poison before a call; that it does so is seen on a GPU, by the corpus."""
+"""Which memory a worker fills with the fill pattern before a call; that it does so is seen on a GPU, by the corpus."""
 
 from __future__ import annotations
 

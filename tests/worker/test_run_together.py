@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grader import protocol
-from grader.contender.arena import Arena
+from grader.pool.arena import Arena
 from grader.worker import run
 
 pytestmark = pytest.mark.grading

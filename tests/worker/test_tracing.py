@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from grader.contender.pool import stage_runtime
-from grader.contender.surroundings import WorkerKind
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
 from grader.gpu_table import GPUS
+from grader.pool.pool import stage_runtime
+from grader.pool.surroundings import WorkerKind
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.profile.compiled import Layout, read, unpack
 from grader.protocol import MakeCalls, Memory, Operands, Ref, Reply
 from grader.worker import tracing
@@ -108,10 +108,10 @@ def test_workers_answer_traced_calls_at_the_size_of_a_speed_case(kind: WorkerKin
     place = Ref("float32", 0, (LARGE,), (1,))
     target = gpu if kind == "compile" else None
     request = MakeCalls(Memory(4 * LARGE), (Operands((place,), None, ()),), (), 60.0, target=target, traced=True)
-    with Worker(kind, stage_runtime(tmp_path / "runtime"), tmp_path / "scratch") as contender:
-        contender.ready()
-        contender.load(submission, "scale", None, limits, gpu=gpu)
-        reply = contender.do(request, limits, (file,))
+    with Worker(kind, stage_runtime(tmp_path / "runtime"), tmp_path / "scratch") as worker:
+        worker.ready()
+        worker.load(submission, "scale", None, limits, gpu=gpu)
+        reply = worker.do(request, limits, (file,))
     assert os.fstat(file).st_blocks * 512 < 4 << 20
     os.close(file)
     if kind == "cpu":

@@ -22,7 +22,7 @@ def _replies() -> dict[str, Any]:
     """The replies to all traced calls, in a process of its own: that kernels are interpreted is decided when Triton is
     imported.
     """
-    variables = os.environ | {"MALLOC_PERTURB_": "132"}  # as a contender sets it
+    variables = os.environ | {"MALLOC_PERTURB_": "132"}  # as a worker sets it
     run = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, timeout=180, env=variables)
     assert run.returncode == 0, run.stderr[-2000:]
     replies: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])

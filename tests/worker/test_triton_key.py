@@ -12,9 +12,9 @@ triton = pytest.importorskip("triton")
 
 from triton.runtime import cache  # noqa: E402
 
-from grader.contender.pool import WorkerPool  # noqa: E402
-from grader.contender.replies import Fault  # noqa: E402
-from grader.contender.watch import CallLimits  # noqa: E402
+from grader.pool.pool import WorkerPool  # noqa: E402
+from grader.pool.replies import Fault  # noqa: E402
+from grader.pool.watch import CallLimits  # noqa: E402
 from grader.worker import triton_key  # noqa: E402
 
 
@@ -49,10 +49,10 @@ def test_workers_use_the_short_names(tmp_path: Path) -> None:
         "from triton.runtime import cache\nassert len(cache.triton_key()) < 100\ngelu = None\n", encoding="utf-8"
     )
     pool, limits = WorkerPool("cpu", tmp_path / "scratch"), CallLimits(time_s=60, memory_gib=8)
-    with closing(pool), pool.start("cpu") as contender:
-        contender.ready()
+    with closing(pool), pool.start("cpu") as worker:
+        worker.ready()
         with pytest.raises(Fault, match="gelu"):  # that it is no function is all there is to say
-            contender.load(file, "gelu", None, limits)
+            worker.load(file, "gelu", None, limits)
 
 
 def test_a_triton_with_other_names_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

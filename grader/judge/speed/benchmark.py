@@ -6,7 +6,7 @@ the same inputs, entrants before it on those of the round before. Clock, tempera
 all entrants alike, so a speed-up is a ratio within a round.
 
 The judge's clock is a few percent off now and then, because collecting results takes a varying time. So it sometimes
-doubts an honest claim. A run whose claim is lifted a little has further rounds (`SpeedRules.wants_another_round`). If
+doubts an honest claim. A run whose clocks disagree a little has further rounds (`SpeedRules.wants_another_round`). If
 these do not settle the doubt, a second run with a new worker decides: a false claim is as far off there as in the first.
 """
 
@@ -20,16 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from grader.contender.fault import Fault
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
-from grader.job import CaseNote
 from grader.judge.asking import check_returned
 from grader.judge.baselines import LIMITS as BASELINE_LIMITS
 from grader.judge.baselines import NULL, YARDSTICKS
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.comparison import Comparison
-from grader.judge.crew import Crew
 from grader.judge.evidence import Evidence
 from grader.judge.gpu import wait_for_quiet
 from grader.judge.hoarding import HOARD_GIB, WORKER_GIB, freed_since
@@ -37,9 +32,14 @@ from grader.judge.ownership import check_operators
 from grader.judge.run import Run
 from grader.judge.speed.clock import Batch, InputSets
 from grader.judge.speed.quick_check import QuickCheck
+from grader.judge.workers import Workers
+from grader.messages import CaseNote
+from grader.pool.fault import Fault
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.problem import Call, Cost
 from grader.protocol import MATRIX
-from grader.report.model import Alone, BandResult, ContenderTime, Round, SpeedMeasurement
+from grader.report.model import Alone, BandResult, EntrantTime, Round, SpeedMeasurement
 from grader.verdict.speed import SUBMISSION, WARM_SETS, Roofline, SpeedRules, Verdict, batch_sizes, milliseconds
 from grader.verdict.statistics import median_interval
 
@@ -84,14 +84,14 @@ class Benchmarks:
     """Runs the benchmarks of a grading, and draws their inputs."""
 
     run: Run
-    crew: Crew
+    workers: Workers
     comparison: Comparison
     _drawn: Counter[str] = field(init=False, default_factory=Counter)
 
     def measure(self, case: BoundSpeedCase, evidence: Evidence, worker_of: Callable[[], Worker] | None = None) -> Timed:
         """Time the submission: in one run, and in a second run with a new worker if the verdict on the first is doubted.
 
-        Of two runs the one with the smaller lift counts, with a flag about the other. So a forger gets two draws of the
+        Of two runs the one with the smaller discrepancy counts, with a flag about the other. So a forger gets two draws of the
         clock's noise.
 
         Args:
@@ -101,7 +101,7 @@ class Benchmarks:
             Fault: the submission's answers are wrong under timing, it gave no answer, or let PyTorch do the work; or a baseline
                 failed, or another program uses the GPU.
         """
-        worker_of = worker_of or (lambda: self.crew.worker(case.assignment))
+        worker_of = worker_of or (lambda: self.workers.worker(case.assignment))
         worker = worker_of()
         try:
             verdict, measured = BenchmarkRun(self, case, worker, evidence).measure()
@@ -110,7 +110,7 @@ class Benchmarks:
             words = f"one call takes {milliseconds(slow.call_s)}, more than {limit:g} times {baselines}: stopped there"
             bands = tuple(BandResult(**dict(band), reached=False) for band in case.speed.bands)
             return Timed(bands, words)
-        if verdict.is_doubted and self.run.request.effort != "quick":
+        if verdict.clocks_disagree and self.run.request.effort != "quick":
             worker.kill()
             try:
                 second = BenchmarkRun(self, case, worker_of(), evidence).measure()
@@ -138,9 +138,9 @@ class Benchmarks:
 def the_better(
     first: tuple[Verdict, SpeedMeasurement], second: tuple[Verdict, SpeedMeasurement]
 ) -> tuple[Verdict, SpeedMeasurement]:
-    """Of two runs the one with the smaller lift, with a flag about the other."""
+    """Of two runs the one with the smaller discrepancy, with a flag about the other."""
     (verdict, measured), number, other = second, "first", first[0]
-    if verdict.lift >= other.lift:
+    if verdict.discrepancy >= other.discrepancy:
         (verdict, measured), number, other = first, "second", verdict
     claimed, judged = milliseconds(other.claimed.median), milliseconds(other.judged.median)
     words = f"timed twice: in the {number} run the worker said {claimed} a call, by the judge's clock it was {judged}"
@@ -182,17 +182,17 @@ class BenchmarkRun:
         self.rounds: list[Round] = []
         self.alone = Alone()
         self.calls: dict[str, int] = {}
-        shared.crew.settle()
+        shared.workers.settle()
         submission.freeze()
         limits = case.assignment.spec.limits
         own = CallLimits(limits.time_limit_s[self._run.device_name], limits.memory_gib)
-        baselines = shared.crew.baselines
+        baselines = shared.workers.baselines
         self.submission = Entrant(SUBMISSION, submission, own)
         self.others: list[Entrant] = []
-        for name in case.contenders(everyone=self._run.request.contenders == "all"):
+        for name in case.entrants(everyone=self._run.request.entrants == "all"):
             with self._may_leave_out(name):
-                self.others.append(Entrant(name, baselines.contender(name, case), BASELINE_LIMITS))
-        self.null = Entrant(NULL, baselines.contender(NULL, case), BASELINE_LIMITS)
+                self.others.append(Entrant(name, baselines.worker(name, case), BASELINE_LIMITS))
+        self.null = Entrant(NULL, baselines.worker(NULL, case), BASELINE_LIMITS)
 
     def measure(self) -> tuple[Verdict, SpeedMeasurement]:
         """Do the whole run. Afterwards it has freed its GPU memory."""
@@ -239,7 +239,7 @@ class BenchmarkRun:
                         if not self._check.accepts(sets.calls[0], sets.output(0)):
                             raise Fault.of_machine(f"the baseline {entrant.name} gives wrong answers in {case.id}")
                     call_s[entrant.name] = self._settled_s(sets, entrant)
-                    self._shared.crew.baselines.note_compiled(entrant.name, case)
+                    self._shared.workers.baselines.note_compiled(entrant.name, case)
             self.others = [entrant for entrant in self.others if entrant.name in call_s]
             del call_s[NULL]  # the null entrant's batches are as large as the submission's
             self._shared.note("warming up your code")
@@ -364,7 +364,7 @@ class BenchmarkRun:
         for name, counted in sorted(verdict.counted.items(), key=lambda pair: pair[1].median):
             work = work_of(name, case, self.roofline)
             entrants.append(
-                ContenderTime(
+                EntrantTime(
                     name=name,
                     time_s=counted,
                     calls=self.calls[name],
@@ -376,7 +376,7 @@ class BenchmarkRun:
             )
         return SpeedMeasurement(
             roofline=case.speed.roofline,
-            contenders=tuple(entrants),
+            entrants=tuple(entrants),
             claimed_s=verdict.claimed,
             judged_s=verdict.judged,
             corroborated=verdict.corroborated,

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from grader.contender.arena import GRANULE_BYTES, Arena, DeviceMemory
-from grader.contender.fault import Fault
-from grader.contender.watch import CallLimits
-from grader.contender.worker import Worker
 from grader.judge.asking import UPSTREAM, check_memory
 from grader.judge.gpu import Gauge
+from grader.pool.arena import GRANULE_BYTES, Arena, DeviceMemory
+from grader.pool.fault import Fault
+from grader.pool.watch import CallLimits
+from grader.pool.worker import Worker
 from grader.problem import Call
 from grader.protocol import Prepare, RanOperator, Release, Returned, Tidy, Time
 
@@ -148,19 +148,19 @@ class InputSets:
         """Free the arena. Workers that live unmap it and are frozen again."""
         for gate in self.gates.values():
             gate.open(forever=True)  # else a call that still waits would wait for ever
-        for contender in self._guests:
-            if contender.lives():
+        for worker in self._guests:
+            if worker.lives():
                 try:
-                    contender.do(Release(), HOUSEKEEPING)
-                    contender.freeze()
+                    worker.do(Release(), HOUSEKEEPING)
+                    worker.freeze()
                 except Fault:
-                    contender.kill()
+                    worker.kill()
         del self._flush
         self._takes.clear()
         self._mine.clear()
         self._memory.close()
 
-    def invite(self, contender: Worker, collects: bool) -> None:
+    def invite(self, worker: Worker, collects: bool) -> None:
         """Have a worker map the arena, and freeze it. Raises Fault.
 
         Args:
@@ -174,19 +174,19 @@ class InputSets:
             names = list(_tensors(call, index))
             upstream = names.pop() if call.upstream is not None else None
             sets.append(self._arena.operands(names, upstream, self._places(index) if self._in_place else []))
-        self._guests.append(contender)
+        self._guests.append(worker)
         gate = None
         if self._device.type == "cuda":
-            self.gates[contender] = self._memory.enter_context(closing(Gate()))
-            gate = self.gates[contender].memory.address
+            self.gates[worker] = self._memory.enter_context(closing(Gate()))
+            gate = self.gates[worker].memory.address
         files = self._arena.files
         request = Prepare(self._arena.address, tuple(sets), tuple(self.calls[0].options.values()), gate)
         if collects and self._collected is not None:
             files += self._collected.files
             results = tuple(self._collected.places(self._places(index)) for index in range(self._collectable))
             request = replace(request, places=self._collected.address, results=results)
-        contender.do(request, HOUSEKEEPING, files)
-        contender.freeze()
+        worker.do(request, HOUSEKEEPING, files)
+        worker.freeze()
 
     def renew(self, draw: Callable[[int], Sequence[Call]]) -> None:
         """Draw new inputs for later batches, after the old ones are freed."""
@@ -198,7 +198,7 @@ class InputSets:
 
     def run(
         self,
-        contender: Worker,
+        worker: Worker,
         calls: int,
         limits: CallLimits,
         *,
@@ -219,56 +219,56 @@ class InputSets:
         """
         names = [name for index, call in enumerate(self.calls[:calls]) for name in _tensors(call, index)]
         began = time.perf_counter()
-        contender.do(Tidy(), limits)
+        worker.do(Tidy(), limits)
         self.tidied_s += time.perf_counter() - began
-        self._wipe_before(contender, judged, collect)
+        self._wipe_before(worker, judged, collect)
         copies = self._arena.copies(names)
         self._arena.settle()  # the wipe, and inputs still being drawn, must not be timed
         keep = calls if collect else self._enough
-        if (gate := self.gates.get(contender)) is not None:
-            contender.send(Time(calls, keep, watched, gate.close_again()))
-            contender.wait_until_queued(QUEUE_S + QUEUE_CALL_S * calls)
+        if (gate := self.gates.get(worker)) is not None:
+            worker.send(Time(calls, keep, watched, gate.close_again()))
+            worker.wait_until_queued(QUEUE_S + QUEUE_CALL_S * calls)
         else:
-            contender.freeze()  # on a CPU nobody works beside `fill`
+            worker.freeze()  # on a CPU nobody works beside `fill`
         start = time.perf_counter()
         self._arena.fill(copies)
         if gate is not None:
             self._flush.zero_()
             gate.open()
         else:
-            contender.send(Time(calls, keep, watched, gate=0))
-        reply = contender.finish(calls, limits)
+            worker.send(Time(calls, keep, watched, gate=0))
+        reply = worker.finish(calls, limits)
         written = bool(reply.kinds) and self._in_place
         self._place, self._order, self._changed = self._arena, list(range(calls)), []
         if watched and check and not written:
             self._changed = self._arena.changed_inputs(names)
         collected = collect and self._collected is not None and not written
-        kinds = self._collect(contender, limits) if collected else ((Returned(kind="written"),),)
+        kinds = self._collect(worker, limits) if collected else ((Returned(kind="written"),),)
         self._taken = judged and self._place in self._takes
         if self._taken:
             self._take(calls)
         wall_s = time.perf_counter() - start
-        contender.freeze()
-        quiet = self._gauge.is_quiet(thoroughly=not contender.trusted)
+        worker.freeze()
+        quiet = self._gauge.is_quiet(thoroughly=not worker.trusted)
         if check and written:
             self._changed = self._arena.changed_inputs(names)
         claimed_s = sum(reply.times_s) / calls
         return Batch(calls, claimed_s, wall_s, collected, kinds, quiet, reply.operators)
 
-    def _wipe_before(self, contender: Worker, judged: bool, collect: bool) -> None:
+    def _wipe_before(self, worker: Worker, judged: bool, collect: bool) -> None:
         # Baselines are trusted, and may see old outputs. The null entrant is wiped too: its time is subtracted from
         # the submission's, so the same must come before both.
-        if judged or not contender.trusted:
+        if judged or not worker.trusted:
             if collect and self._collected is not None:
                 self._collected.wipe(wait=False)
             self._arena.wipe(wait=False)
 
-    def _collect(self, contender: Worker, limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
+    def _collect(self, worker: Worker, limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
         assert self._collected is not None
         self._wipe_busily()  # work that starts from now on cannot read these inputs
         self._place = self._collected
         random.SystemRandom().shuffle(self._order)
-        return contender.collect(self._order, limits)
+        return worker.collect(self._order, limits)
 
     def _take(self, calls: int) -> None:
         number = calls * len(self._shapes)
@@ -312,8 +312,10 @@ class InputSets:
 
         If results are collected, inputs are wiped before that; their changes are seen only in a watched batch.
         """
-        strays = self._arena.strays() + (self._place.strays() if self._place is not self._arena else [])
-        check_memory(self._changed, strays, self._dtype)
+        out_of_bounds = self._arena.out_of_bounds() + (
+            self._place.out_of_bounds() if self._place is not self._arena else []
+        )
+        check_memory(self._changed, out_of_bounds, self._dtype)
 
 
 HOUSEKEEPING = CallLimits(time_s=60.0, memory_gib=64.0)

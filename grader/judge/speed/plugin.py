@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from grader.judge.admission import Admission
 from grader.judge.cases import SpeedSizes
 from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
 from grader.judge.results import Results
+from grader.judge.skip import SkipReasons
 from grader.judge.speed.benchmark import Benchmarks, Timed
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ class SpeedTests:
 
     _benchmarks: Benchmarks
     _hoarding: Hoarding
-    _admission: Admission
+    _skip: SkipReasons
     _results: Results
     record: str = field(init=False, default="")
     _replay: Replay = field(init=False, default_factory=Replay)
@@ -72,17 +72,17 @@ class SpeedTests:
         return code != pytest.ExitCode.INTERRUPTED
 
     def measure(self, sizes: SpeedSizes, evidence: Evidence) -> Timed:
-        """Time a speed case in the largest size that fits into this machine's memory. Raises as `Admission` and
+        """Time a speed case in the largest size that fits into this machine's memory. Raises as `SkipReasons` and
         `Benchmarks.measure`.
         """
         place, shared = sizes.place, self._benchmarks
-        shared.crew.settle()  # starting workers will hold memory too
+        shared.workers.settle()  # starting workers will hold memory too
         shared.run.gauge.look_again()
-        case = self._admission.fitting(place, sizes)
+        case = self._skip.fitting(place, sizes)
         evidence.size = case.case.tries
-        self._admission.check_timing(place, sizes)
-        self._admission.check(place, None)
-        shared.crew.worker(place.assignment).log.mark(place.heading)
+        self._skip.check_timing(place, sizes)
+        self._skip.check(place, None)
+        shared.workers.worker(place.assignment).log.mark(place.heading)
         with self._hoarding.is_a_fault(place.assignment):
             return shared.measure(case, evidence)
 

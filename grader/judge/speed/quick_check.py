@@ -10,9 +10,9 @@ from contextlib import suppress
 import torch
 
 from grader.assignment import Device
-from grader.contender.fault import Fault
 from grader.judge.cases import BoundCase
 from grader.judge.comparison import Outputs, Scale, budgets_of, within
+from grader.pool.fault import Fault
 from grader.problem import Call
 from grader.verdict.tolerance import Errors
 

@@ -3,7 +3,7 @@
 A faulty kernel may seem to work on a GPU. Here the first faulty access ends the call, with a sentence:
 
 - A pointer may reach the memory of the tensor that it was given by (`KnownMemory.given`). Masked lanes reach nothing.
-- A load of poison is a fault if the memory is from `torch.empty` and no kernel has written there.
+- A load of the fill pattern is a fault if the memory is from `torch.empty` and no kernel has written there.
 - Two programs that access an element without an atomic, one of them writing, are a race if nothing orders them
   (`AccessOrder`). A store of the value that the element already has is no fault, because tiles may overlap.
 - A store that changes an input of the call is a fault.
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from grader.protocol import POISON_BYTE
+from grader.protocol import FILL_BYTE
 from grader.worker.errors import KernelFault, place_in
 from grader.worker.triton_cpu.memory import KnownMemory
 from grader.worker.triton_cpu.order import AccessOrder, Ids
@@ -29,8 +29,8 @@ from grader.worker.triton_cpu.regions import Addresses, Given, LastAccess
 from grader.worker.triton_cpu.rounding import to_bits
 from grader.worker.triton_cpu.threads import EVERY, Block, differ
 
-# An element of so many bytes with poison was never written; in a smaller element the poison may be a computed value.
-POISONED_BYTES = 4
+# An element of so many bytes with the fill pattern was never written; in a smaller element the fill pattern may be a computed value.
+FILLED_BYTES = 4
 BFLOAT16_BYTES = 2
 MAX_FRAMES = 40
 TAKEN_FOR_CONTIGUOUS = "an index that takes a tensor to be contiguous: torch.empty_like(x) has the strides of x"
@@ -268,9 +268,9 @@ class Checker:
 
     def _check_written(self, lanes: UnmaskedLanes, places: NDArray[np.int64], values: NDArray[Any]) -> None:
         region = lanes.given.region
-        if not region.is_empty or (lanes.width < POISONED_BYTES and region.is_touched):
+        if not region.is_empty or (lanes.width < FILLED_BYTES and region.is_touched):
             return
-        unwritten = lanes.bits(values) == int.from_bytes(bytes([POISON_BYTE]) * lanes.width, "little")
+        unwritten = lanes.bits(values) == int.from_bytes(bytes([FILL_BYTE]) * lanes.width, "little")
         if unwritten.any():
             unwritten &= (region.writes.numbers[places] == 0) & (region.atomics.numbers[places] == 0)
         if unwritten.any():

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from grader.protocol import POISON_BYTE
+from grader.protocol import FILL_BYTE
 from grader.worker.triton_cpu.regions import Addresses, Given, Region, allocation, extent
 from grader.worker.triton_cpu.writers import Writers
 
@@ -43,7 +43,7 @@ class KnownMemory:
 
     def run_operator(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
         """Run an operator of PyTorch, and note memory that it has allocated or written. Memory from `torch.empty` is
-        filled with poison.
+        filled with the fill pattern.
         """
         if self.in_launch:
             return operator(*arguments, **options)
@@ -70,7 +70,7 @@ class KnownMemory:
             start, end = allocation(tensor)
             self._regions.pop(start, None)  # a freed allocation
             if is_empty and end > start:
-                ctypes.memset(start, POISON_BYTE, end - start)
+                ctypes.memset(start, FILL_BYTE, end - start)
                 self._regions[start] = Region(start, end, is_empty=True)
         self.writers.end_operator(operator, arguments, written, made)
 

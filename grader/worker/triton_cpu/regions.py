@@ -36,7 +36,7 @@ class Region:
 
     Attributes:
         is_input: an input, which nobody may change.
-        is_empty: allocated by torch.empty or the like during the call, and filled with poison.
+        is_empty: allocated by torch.empty or the like during the call, and filled with the fill pattern.
         is_touched: an operator of PyTorch has written into the region since.
         width: bytes of an element. 0 after accesses of different widths: the region is no longer followed.
         writes, reads, atomics: the last access of each kind to each element; of reads, the first in a launch.

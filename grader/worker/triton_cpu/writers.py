@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from grader.protocol import POISON_BYTE
+from grader.protocol import FILL_BYTE
 
 UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 # A call in which more memory than this was compared, which takes seconds, is followed no further.
@@ -144,7 +144,7 @@ class Writers:
         return torch.zeros(tensor.shape, dtype=torch.bool) if one is None else one.mask(tensor)
 
     def finding(self, results: Sequence[Any]) -> str:
-        """Words about a result that the host wrote; empty if there is none. Zeros and poison are nobody's."""
+        """Words about a result that the host wrote; empty if there is none. Zeros and the fill pattern are nobody's."""
         for number, tensor in enumerate(results):
             one = self._of(tensor) if type(tensor) is torch.Tensor and tensor.device.type == "cpu" else None
             if one is None or not tensor.numel():
@@ -152,8 +152,8 @@ class Writers:
             one.note(by_host=True)
             bits = torch.from_numpy(one.bits.view(f"i{one.width}") if one.width > 1 else one.bits)
             bits = bits.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-            poison = int.from_bytes(bytes([POISON_BYTE]) * one.width, "little")
-            counts = (bits != 0) & (bits != poison)
+            fill = int.from_bytes(bytes([FILL_BYTE]) * one.width, "little")
+            counts = (bits != 0) & (bits != fill)
             by_host, some = int((one.mask(tensor) & counts).sum()), int(counts.sum())
             if by_host > TOLERATED * some:
                 return f"returns what no kernel wrote: the host wrote {by_host} of {some} elements of result {number + 1} last"

@@ -1,3 +1,0 @@
-"""Contenders, the judge's ends of workers: start, jail, ask, watch, freeze and kill the process, and share an arena
-with it.
-"""

@@ -1,0 +1,163 @@
+"""Watches a waiting worker's limits: time, processes, memory, files. Each look takes milliseconds.
+
+Each call has a time limit, and all workers of an assignment share an allowance. Without the allowance, a submission
+that takes nearly its whole limit in every case would keep a machine busy for an hour.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from grader.pool import processes, usage
+from grader.pool.fault import Fault
+from grader.pool.surroundings import MAX_FILES, WatchedFolder
+from grader.report.model import Outcome
+
+INTERVAL_S = 0.05
+TIMED_FIRST_LOOK_S = 1.0  # no look should fall into a timed batch
+MOST_GIVEN_BACK = 3.0  # Waiting for a core extends a call's limit by at most 3 times that limit.
+MAX_PROCESSES = 256
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class CallLimits:
+    """Limits of a call: seconds of wall time, and GiB of host memory for the worker's whole tree."""
+
+    time_s: float
+    memory_gib: float
+
+
+class Allowance:
+    """Seconds of wall time in which the judge may wait for workers of an assignment. Threads may share an instance."""
+
+    def __init__(self, time_s: float) -> None:
+        self.time_s = time_s
+        self._lock = threading.Lock()
+        self._waiting = 0  # threads that wait for a worker now
+        self._since = 0.0  # when the first of these threads began to wait
+        self._taken_s = 0.0  # seconds before `_since`
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time in this block. Threads that wait at the same time count once."""
+        with self._lock:
+            if not self._waiting:
+                self._since = time.monotonic()
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._taken_s += time.monotonic() - self._since
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left, at least 0."""
+        with self._lock:
+            running_s = time.monotonic() - self._since if self._waiting else 0.0
+            return max(self.time_s - self._taken_s - running_s, 0.0)
+
+    @property
+    def words(self) -> str:
+        """The reason, for the student, when no time is left."""
+        return f"what your code did for this assignment has taken {self.time_s:g} s in all, as long as it may"
+
+
+class Watch:
+    """Watches the tree of one worker, and the folders that the worker writes to."""
+
+    def __init__(self, process: processes.Process, folder: WatchedFolder) -> None:
+        self._process, self._folder = process, folder
+        self._own: Sequence[int] = ()  # threads of the worker and its jail before any code of the submission ran
+        self._expendable = False  # whether the kernel would end all of `_own` first
+        self._looked = time.monotonic()
+
+    def begin(self) -> None:
+        """Note the processes that exist before a submission's code runs."""
+        self._own = self._tree()
+        self._expendable = not usage.spared(self._own)
+
+    def has_started_more(self) -> bool:
+        """Whether the tree has more processes than at `begin`."""
+        return len(self._tree()) > len(self._own)
+
+    def waited_s(self) -> float:
+        """Seconds that the worker has waited for a core."""
+        return usage.waited_s(self._own)
+
+    def look_if_due(self, limits: CallLimits) -> None:
+        """Call `look` if the last look is longer ago than INTERVAL_S; a worker may answer each request faster than
+        that.
+        """
+        if time.monotonic() >= self._looked + INTERVAL_S:
+            self.look(limits)
+
+    def look(self, limits: CallLimits) -> None:
+        """Raise Fault if a limit is exceeded. The caller must then end the worker."""
+        try:
+            with usage.bounded_look():
+                passed = self._passed(limits)
+        except usage.LookTooLong:
+            passed = "crashed", "has so many processes or mappings of memory that what they hold cannot be told in time"
+        except OSError as error:  # no file can be opened or no process started; the submission may be the reason
+            passed = "crashed", f"what its processes use could not be told ({error.strerror})"
+        if passed is not None:
+            raise Fault(passed[0], f"{passed[1]}: stopped")
+        self._looked = time.monotonic()
+
+    def _passed(self, limits: CallLimits) -> tuple[Outcome, str] | None:
+        tree, allowed = self._tree(age_s=INTERVAL_S / 2), int(limits.memory_gib * GIB)
+        if len(tree) > MAX_PROCESSES:
+            return "crashed", f"started more than {MAX_PROCESSES} processes"
+        if usage.hold_more_than(allowed, tree):
+            return "out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory"
+        if self._expendable and usage.spared(tree):
+            return "crashed", "asked the kernel to spare it where memory runs out"
+        if usage.container_is_full():
+            return "out_of_memory", "used nearly all memory of the container"
+        if self._folder.grown_beyond(files := self._folder.allowed(allowed), tree):
+            return "out_of_memory", f"wrote more than {files / GIB:.3g} GiB of files"
+        if self._folder.holds_more_than(MAX_FILES):
+            return "out_of_memory", f"wrote more than {MAX_FILES} files"
+        return None
+
+    def _tree(self, age_s: float = 0.0) -> list[int]:
+        """The worker's tree, as one thread id for each process."""
+        return [one.thread for one in processes.tree(self._process.pid, age_s)]
+
+
+class Deadline:
+    """The deadline of one call.
+
+    Time in which the worker waits for a core prolongs the deadline, up to MOST_GIVEN_BACK times the limit.
+
+    Args:
+        is_timed: whether the judge's clock runs. Then looks begin late, and waiting for a core counts.
+    """
+
+    def __init__(self, limits: CallLimits, allowance: Allowance, watch: Watch, is_timed: bool) -> None:
+        now = time.monotonic()
+        self._limits, self._watch, self._is_timed = limits, watch, is_timed
+        self._end = now + min(limits.time_s, allowance.left_s)
+        self._waited_s = 0.0 if is_timed else watch.waited_s()
+        self._next_look = now + (TIMED_FIRST_LOOK_S if is_timed else INTERVAL_S)
+
+    def left_s(self) -> float:
+        """Seconds until the call is late; 0 or less if the call is late."""
+        left_s = self._end - time.monotonic()
+        if left_s > 0 or self._is_timed:
+            return left_s
+        return left_s + min(self._watch.waited_s() - self._waited_s, MOST_GIVEN_BACK * self._limits.time_s)
+
+    def look_if_due(self) -> None:
+        """Look at the worker's limits, once in each interval. Raises Fault."""
+        if time.monotonic() >= self._next_look:
+            self._watch.look(self._limits)
+            self._next_look = time.monotonic() + INTERVAL_S
