@@ -154,7 +154,7 @@ def both_ways(forward: Function, q: torch.Tensor, k: torch.Tensor, v: torch.Tens
 
 
 def measure(row: Row, rounds: int) -> dict[str, Any]:
-    """Times in milliseconds by entrant, and why a entrant has none."""
+    """Times in milliseconds by entrant, and why an entrant has none."""
     torch.cuda.empty_cache()
     torch.compiler.reset()
     backward = row.kind == "forward + backward"
@@ -186,7 +186,7 @@ def measure(row: Row, rounds: int) -> dict[str, Any]:
 
 
 def fault(function: Function, inputs: Sequence[torch.Tensor], expected: Any, by_row: bool) -> str:
-    """Why a entrant is left out, or nothing. by_row: whether each row is compared, or all at once: gradients may be 0."""
+    """Why an entrant is left out, or nothing. by_row: whether each row is compared, or all at once: gradients may be 0."""
     try:
         got = function(*inputs)
         torch.cuda.synchronize()
@@ -214,7 +214,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         f"torch {env['torch']}, triton {env['triton']}, driver {env['driver']}; {versions}. Made by",
         f"`python -m benchmarks.peers_record`: medians of {record['rounds']} interleaved rounds behind a wiped L2 cache. A number",
-        "under a entrant is how many times as fast as it the reference is; Gluon's column is the other way round: how many",
+        "under an entrant is how many times as fast as it the reference is; Gluon's column is the other way round: how many",
         "times as fast as cuDNN the experiment of `benchmarks/variants/gluon_attention.py` is.",
         "",
     ]

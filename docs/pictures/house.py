@@ -90,18 +90,18 @@ WORKER = Process(
 PROCESSES = (FRONT, JUDGE, WORKER)
 SHARED = (
     "protocol.py", "background.py", "nvidia.py", "course.py", "runfolder.py", "report/model.py", "profile/model.py", "gpu_table.py",
-    "assignment.py", "fingerprint.py", "submission.py", "job.py", "verdict/", "profile/",
+    "assignment.py", "fingerprint.py", "submission.py", "messages.py", "verdict/", "profile/",
 )  # fmt: skip
 IN_A_ROW = 7  # rooms
 JAIL = (530, 226, 250, 210)
 CONTAINER = (0, 188, WIDTH, 266)
 ARENA = (322, 362, 176, 62)
-JOB = Crossing("a job: JSON", "sandbox/", "judge/", "job.py", (120, 126, 120, 226))
-EVENTS = Crossing("events, the last with the report: JSON", "judge/", "sandbox/", "job.py", (220, 226, 220, 126))
+REQUEST = Crossing("a request: JSON", "sandbox/", "judge/", "messages.py", (120, 126, 120, 226))
+EVENTS = Crossing("events, the last with the report: JSON", "judge/", "sandbox/", "messages.py", (220, 226, 220, 126))
 REQUESTS = Crossing("requests: JSON frames", "pool/", "worker/", "protocol.py", (290, 276, 544, 276))
 REPLIES = Crossing("replies: believed in nothing", "worker/", "pool/", "protocol.py", (544, 322, 290, 322))
 TENSORS = Crossing("tensors: bytes", "pool/", "worker/", "protocol.py", (290, 392, 544, 392))
-CROSSINGS = (JOB, EVENTS, REQUESTS, REPLIES, TENSORS)
+CROSSINGS = (REQUEST, EVENTS, REQUESTS, REPLIES, TENSORS)
 
 
 def house() -> Plot:
@@ -119,9 +119,9 @@ def house() -> Plot:
     )
     for process in PROCESSES:
         marks += drawn(process)
-    for one in (JOB, EVENTS):
+    for one in (REQUEST, EVENTS):
         marks += arrow(*one.path)
-        left, over = (one.path[0] - 8, "end") if one is JOB else (one.path[0] + 8, "start")
+        left, over = (one.path[0] - 8, "end") if one is REQUEST else (one.path[0] + 8, "start")
         marks.append(label(left, 156, one.words, "", over))
     for one in (REQUESTS, REPLIES):
         marks += arrow(*one.path)
@@ -132,7 +132,7 @@ def house() -> Plot:
     marks.append(label(0, 516, "   ".join(SHARED[7:]), "code"))
     marks.append(label(WIDTH, 478, f"worker/ knows {REQUESTS.form} and nothing else", "strong", "end"))
     description = (
-        f"{FRONT.name} sends the judge a job and gets events back. The judge and its workers are in a sandbox, on this host or in a "
+        f"{FRONT.name} sends the judge a request and gets events back. The judge and its workers are in a sandbox, on this host or in a "
         "container. Workers run the student's code in a jail; the judge sends requests as JSON frames and believes no reply. Tensors lie "
         "in the arena, memory of the judge that the worker maps."
     )

@@ -403,7 +403,7 @@ def test_no_band_is_missed(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stray", "dtype", "words"),
+    ("write", "dtype", "words"),
     [
         (
             OutOfBounds("y", 0, 1),
