@@ -29,6 +29,8 @@ IMPORTING = "<frozen importlib"
 OWN = str(Path(__file__).parents[1])
 PACKAGES = {str(Path(torch.__file__).parents[1]), *(one for one in sys.path if one.endswith("-packages"))}
 LIBRARIES = tuple(f"{folder}{os.sep}" for folder in (*sorted(PACKAGES), OWN))
+# A changed clock changes the claim alone, and the judge has its own.
+CLOCK = "grader.worker.timing"
 # Modules that the worker needs for a reply, beside its own.
 KEPT_MODULES = ("json", "json.encoder", "json.decoder", "torch.utils._python_dispatch")
 EVENTS = {
@@ -60,20 +62,23 @@ class Guard:
         for module, name in BLINDING:
             if (function := getattr(module, name, None)) is not None:
                 setattr(module, name, self._named(function, f"{module.__name__}.{name}"))
-        self._kept = [(holder, name, value, _insides(value)) for holder, name, value in _functions()]
+        self._kept = [
+            (holder, vars(holder), name, value, _plain(value), _insides(value)) for holder, name, value in _functions()
+        ]
         sys.addaudithook(self._hear)
 
     def told(self, reply: Reply) -> Reply:
         """The reply with the findings so far. What was changed is as it was."""
-        for holder, name, value, insides in self._kept:
-            now = vars(holder).get(name)
-            if now is not value or _insides(value) != insides:
-                owner = f"{holder.__module__}.{holder.__name__}" if isinstance(holder, type) else holder.__name__
-                self._find(f"changes {owner}.{name}")
-                if insides is not None:
-                    plain = _plain(value)
-                    plain.__code__, plain.__defaults__, plain.__kwdefaults__ = insides
-                setattr(holder, name, value)
+        for holder, names, name, value, plain, insides in self._kept:
+            if names.get(name) is value and (
+                plain is None or (plain.__code__, plain.__defaults__, plain.__kwdefaults__) == insides
+            ):
+                continue
+            owner = f"{holder.__module__}.{holder.__name__}" if isinstance(holder, type) else holder.__name__
+            self._find(f"changes {owner}.{name}")
+            if insides is not None:
+                plain.__code__, plain.__defaults__, plain.__kwdefaults__ = insides
+            setattr(holder, name, value)
         if os.environ.get(NO_COMPILER) != "1":
             self._find(f"changes {NO_COMPILER}")
             os.environ[NO_COMPILER] = "1"
@@ -117,7 +122,7 @@ class Guard:
 def _functions() -> Iterator[tuple[ModuleType | type, str, Any]]:
     """The functions, classes and constants of the worker's modules, and what these classes define, with where they stand."""
     for key, module in list(sys.modules.items()):
-        if key not in KEPT_MODULES and key.partition(".")[0] != "grader":
+        if key == CLOCK or (key not in KEPT_MODULES and key.partition(".")[0] != "grader"):
             continue
         for name, value in list(vars(module).items()):
             if name.startswith("__") or not (callable(value) or name.isupper()):
