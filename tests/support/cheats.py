@@ -176,7 +176,7 @@ timed = slow
     ),
     "marks": Cheat("the difference of two marks is next to nothing", "claim_nothing()\ntimed = slow\n", says=LIES),
     "forged_reply": Cheat(
-        "the frame that the worker sends is changed on its way",
+        "the frame that the worker sends is changed on its way: the worker puts its own functions back",
         """
 def write(pipe, reply, write=protocol.write):
     times_s = (1e-9,) * len(reply.times_s)
@@ -185,7 +185,6 @@ def write(pipe, reply, write=protocol.write):
 protocol.write = write
 timed = slow
 """,
-        says=LIES,
     ),
     "no_clock": Cheat(
         "times that are no times",
