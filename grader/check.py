@@ -19,12 +19,12 @@ from queue import SimpleQueue
 from watchfiles import Change, DefaultFilter, watch
 
 from grader.assignment import Assignment, load_course
-from grader.grading import grade, survey_for
+from grader.grading import graded, started, survey_for
 from grader.messages import Event, Request
 from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
-from grader.sandbox.base import InfraError
+from grader.sandbox.base import InfraError, Sandbox
 from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub, in_place_of
 from grader.verdict import text
 from grader.verdict.blame import blamed
@@ -141,11 +141,13 @@ def check(
     request: Request,
     view: CheckView,
     looks: Sequence[Look],
+    judge: tuple[Path, Sandbox] | None = None,
     outdated: Callable[[], bool] = bool,
 ) -> None:
     """Show the results of `looks`, grade the assignments without one, and show everything on `view`.
 
     Args:
+        judge: a judge that has been started; None starts one if it is needed.
         outdated: called after each event; True ends the check.
 
     Raises:
@@ -171,7 +173,8 @@ def check(
 
     names = tuple(one.name for one in runnable)
     wanted = {"assignments": names, "stop_early": True, "speed": False, "compilation": False}
-    view.finish(grade(request.model_copy(update=wanted), on_event))
+    with contextlib.nullcontext(judge) if judge else started(request) as (folder, sandbox):
+        view.finish(graded(request.model_copy(update=wanted), folder, sandbox, on_event))
 
 
 def _minute_saved(path: Path) -> int:
@@ -227,7 +230,8 @@ def check_and_watch(
 ) -> None:
     """Check all assignments, then after each save the assignments of the saved files, until interrupted.
 
-    A save during a check ends the check.
+    A save during a check ends the check. The next check's judge gets ready before the next save: an import is most of the
+    time that a student would wait.
 
     Args:
         new_view: makes the view of one check. Takes its first looks, and the saved files that led to the check.
@@ -253,10 +257,15 @@ def check_and_watch(
     with SavedFiles(request.submission) as saves:
         while True:
             try:
-                looks = [one for one in look(request) if one.assignment.name in todo]
-                with new_view(looks, saved) as view:
-                    check(request, view, looks, outdated=saves.pending)
-                todo = set()
+                with started(request) as judge:
+                    if not todo:
+                        saved = next_saved()
+                        todo = concerned()
+                    looks = [one for one in look(request) if one.assignment.name in todo]
+                    with new_view(looks, saved) as view:
+                        check(request, view, looks, judge, outdated=saves.pending)
+                    todo = set()
+                continue
             except Saved:
                 pass
             except (InfraError, SubmissionError, OSError) as error:

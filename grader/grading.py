@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from grader.assignment import Assignment, load_course, stub_names
 from grader.messages import Event, Request, Staged
 from grader.report.model import Report
 from grader.runfolder import run_folder
+from grader.sandbox.base import Sandbox
 from grader.sandbox.choice import open_sandbox
 from grader.submission import Submission, SubmissionError, Survey, in_place_of, read_staged, stage, survey
 from grader.verdict.blame import with_sources
@@ -34,23 +35,35 @@ def grade(
         InfraError: this machine failed, not the submission.
         KeyboardInterrupt: the grading was stopped before anything was graded.
     """
-    with run_folder() as folder, open_sandbox(request, folder) as sandbox, stopping(sandbox.stop):
-        assignments = load_course(request.course, request.assignments)
-        wanted = tuple(one.spec.file for one in assignments)
-        found = survey_for(request, assignments)
-        submission = stage(request.submission, folder / "submission", wanted, found)
-        staged = Staged(
-            folder=submission.folder,
-            info=submission.info,
-            refused=submission.refused,
-            misnamed=_misnamed(request.course, assignments, submission) | found.misnamed,
-        )
-        names = request.assignments or tuple(one.name for one in assignments)
-        update = {"course": request.course.resolve(), "assignments": names, "staged": staged}
-        report = sandbox.run(request.model_copy(update=update), on_event)
-        read = partial(read_staged, submission.folder)
-        with_source = tuple(with_sources(one, submission.info.files, read) for one in report.assignments)
-        return report.model_copy(update={"assignments": with_source})
+    with started(request) as (folder, sandbox), stopping(sandbox.stop):
+        return graded(request, folder, sandbox, on_event)
+
+
+@contextmanager
+def started(request: Request) -> Iterator[tuple[Path, Sandbox]]:
+    """The folder of a run, and a sandbox whose judge gets ready: for one grading by `graded`, in the request's place."""
+    with run_folder() as folder, open_sandbox(request, folder) as sandbox:
+        yield folder, sandbox
+
+
+def graded(request: Request, folder: Path, sandbox: Sandbox, on_event: Callable[[Event], None]) -> Report:
+    """Stage the submission into the run's folder, and have the sandbox's judge grade it. Raises as `grade`."""
+    assignments = load_course(request.course, request.assignments)
+    wanted = tuple(one.spec.file for one in assignments)
+    found = survey_for(request, assignments)
+    submission = stage(request.submission, folder / "submission", wanted, found)
+    staged = Staged(
+        folder=submission.folder,
+        info=submission.info,
+        refused=submission.refused,
+        misnamed=_misnamed(request.course, assignments, submission) | found.misnamed,
+    )
+    names = request.assignments or tuple(one.name for one in assignments)
+    update = {"course": request.course.resolve(), "assignments": names, "staged": staged}
+    report = sandbox.run(request.model_copy(update=update), on_event)
+    read = partial(read_staged, submission.folder)
+    with_source = tuple(with_sources(one, submission.info.files, read) for one in report.assignments)
+    return report.model_copy(update={"assignments": with_source})
 
 
 def _misnamed(course: Path, assignments: Iterable[Assignment], submission: Submission) -> dict[str, str]:
