@@ -34,6 +34,7 @@ NVCC_ALONE = {
     "host-function",
     "kernel-returns",
     "launch-forgotten",
+    "overload-of-a-half",
     "shared-size",
     "shared-too-large",
     "shared-initialised",
@@ -112,7 +113,7 @@ def test_slips_in_cuda_by_gcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             return str(error)
         return ""
 
-    slips = [one for one in CUDA if one[0] not in NVCC_ALONE]
+    slips = [one for one in CUDA if one[0] not in NVCC_ALONE and "__bfloat162float" not in one[1]]
     assert not not_hinted(compile_it, slips, tmp_path)
 
 
