@@ -116,8 +116,9 @@ class Reference:
             if fault.whose == "machine":
                 raise
             if fault.whose == "answer":
-                words = f"the reference kernel broke the contract in {case.id}: {fault.message}"
-                raise Fault.of_machine(words) from None
+                raise Fault.of_machine(
+                    f"the reference kernel broke the contract in {case.id}: {fault.message}"
+                ) from None
             words = f"the reference kernel gave no answer in {case.id}: {fault.outcome}, {fault.message}"
             if fault.outcome == "out_of_memory" and self._run.device_name == "cuda":
                 raise MemoryError(words) from None  # the submission may hold the memory

@@ -49,7 +49,7 @@ def all_checks() -> list[Check]:
 
 
 def _raised(node: ast.Raise) -> str:
-    return "" if node.exc is None else ast.unparse(node.exc)[:70]
+    return "" if node.exc is None else ast.unparse(node.exc)[:90]
 
 
 class _Without(ast.NodeTransformer):
