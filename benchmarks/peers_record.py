@@ -95,7 +95,7 @@ def rows() -> Iterator[Row]:
         yield Row("forward + backward", size, bfloat16, True, {"cudnn": 0.90})
 
 
-def softmax_contenders() -> dict[str, Function]:
+def softmax_entrants() -> dict[str, Function]:
     eager = baselines_of("softmax").eager
     found: dict[str, Function] = {
         "reference": softmax,
@@ -114,7 +114,7 @@ def softmax_contenders() -> dict[str, Function]:
     return found
 
 
-def attention_contenders(row: Row) -> dict[str, Function]:
+def attention_entrants(row: Row) -> dict[str, Function]:
     """Functions of q, k, v: (batch, n, head_dim). Naive PyTorch, which keeps all scores, takes part where they are few."""
     baselines = baselines_of("flash_attention")
     eager = partial(baselines.eager, is_causal=row.causal)
@@ -166,7 +166,7 @@ def measure(row: Row, rounds: int) -> dict[str, Any]:
         ]
         for _ in range(2)
     ]
-    functions = softmax_contenders() if row.kind == "softmax" else attention_contenders(row)
+    functions = softmax_entrants() if row.kind == "softmax" else attention_entrants(row)
     if backward:
         functions = {name: partial(both_ways, function) for name, function in functions.items()}
     expected = functions["eager" if row.kind == "softmax" else "cudnn"](*sets[0])

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.records import text_of  # noqa: E402
-from benchmarks.speed_record import MATMUL, contenders_table, environment, repetition, session  # noqa: E402
+from benchmarks.speed_record import MATMUL, entrants_table, environment, repetition, session  # noqa: E402
 from grader.assignment import Assignment, Band, Case, DType, SpeedCase, load_course  # noqa: E402
 from grader.judge.cases import BoundSpeedCase  # noqa: E402
 from grader.judge.speed.benchmark import Benchmarks  # noqa: E402
@@ -247,7 +247,7 @@ def continued(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 def measure(row: Row, folder: Path, benchmarks: Benchmarks, pool: WorkerPool) -> dict[str, Any]:
     """One benchmark run, or why there was none."""
     case = contest(row, load_course(ROOT, [row.assignment])[0])
-    benchmarks.crew.baselines.begin([case], everyone=True)
+    benchmarks.workers.baselines.begin([case], everyone=True)
     try:
         return repetition(benchmarks, pool, case, folder)
     except (Fault, MemoryError, torch.OutOfMemoryError) as error:
@@ -357,7 +357,7 @@ def details(row: dict[str, Any]) -> list[str]:
     """Every entrant of a row."""
     if "measured" not in row:
         return [f"## {row['title']}", "", row.get("failed") or "stopped early", ""]
-    lines = [f"## {row['title']}", "", *contenders_table(row["measured"]), ""]
+    lines = [f"## {row['title']}", "", *entrants_table(row["measured"]), ""]
     return [*lines, *([f"{TOO_SHORT} The table here is by the judge's.", ""] if too_short(row["measured"]) else [])]
 
 

@@ -149,17 +149,17 @@ def repetitions(
     benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int
 ) -> list[dict[str, Any]]:
     """Benchmark runs with new workers and new inputs each."""
-    benchmarks.crew.baselines.begin([case], everyone=True)
+    benchmarks.workers.baselines.begin([case], everyone=True)
     found = []
     for number in range(count):
         request = benchmarks.run.request.model_copy(update={"entrants": "needed" if number else "all"})
-        own = _benchmarks(replace(benchmarks.run, request=request, seed=secrets.randbits(53)), benchmarks.crew)
+        own = _benchmarks(replace(benchmarks.run, request=request, seed=secrets.randbits(53)), benchmarks.workers)
         found.append(repetition(own, pool, case, folder))
     return found
 
 
-def _benchmarks(run: Run, crew: Workers) -> Benchmarks:
-    return Benchmarks(run, crew, Comparison(run, Reference(run, crew)))
+def _benchmarks(run: Run, workers: Workers) -> Benchmarks:
+    return Benchmarks(run, workers, Comparison(run, Reference(run, workers)))
 
 
 def repetition(benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, folder: Path) -> dict[str, Any]:
@@ -228,12 +228,12 @@ def tables(record: dict[str, Any]) -> list[str]:
         if stopped:
             lines += [f"{len(stopped)} of {len(runs)} repetitions were stopped early", ""]
             continue
-        lines += [*contenders_table(runs[0]["measured"]), ""]
+        lines += [*entrants_table(runs[0]["measured"]), ""]
         lines += [*repetition_lines(runs), ""]
     return lines
 
 
-def contenders_table(measured: dict[str, Any]) -> list[str]:
+def entrants_table(measured: dict[str, Any]) -> list[str]:
     """A line for each entrant. A matrix product does not do what the others do: it has a rate of its own, and no ratio."""
     lines = [
         "| entrant | ms | ± % | TB/s | TFLOP/s | of the roofline | submission is × as fast |",

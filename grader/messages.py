@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from grader.profile.model import CaseProfile
 from grader.report.model import CaseResult, Effort, Isolation, Report, SpeedCaseResult, SubmissionInfo
 
+SandboxName: TypeAlias = Literal["host", "docker"]
 WantedDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 Profiling: TypeAlias = Literal["no", "trace", "count"]
 DEFAULT_IMAGE = "gpu-lab-grader"
@@ -31,7 +32,7 @@ class Place(Message):
         memory_gib, cpus: limits of a container; None is most of the machine.
     """
 
-    sandbox: Literal["auto", "host", "docker"] = "host"
+    sandbox: Literal["auto"] | SandboxName = "host"
     device: WantedDevice = "auto"
     require_isolation: bool = False
     image: str = DEFAULT_IMAGE

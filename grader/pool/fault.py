@@ -50,13 +50,8 @@ class Fault(Exception):
         super().__init__(self.message)
         self.traceback, self.details, self.map = traceback, details, map
         self.whose: Whose = whose
-        self.of_file, self.outside, self.operators, self.cut_off, self.of_start = (
-            of_file,
-            outside,
-            operators,
-            cut_off,
-            of_start,
-        )
+        self.of_file, self.outside, self.operators = of_file, outside, operators
+        self.cut_off, self.of_start = cut_off, of_start
 
     @classmethod
     def wrong(cls, message: str, details: tuple[str, ...] = (), map: ErrorMap | None = None) -> Fault:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
-from grader.messages import Place, Request
+from grader.messages import Place, Request, SandboxName
 from grader.sandbox.base import InfraError, Sandbox
 from grader.sandbox.host import HostSandbox
-
-SandboxName = Literal["host", "docker"]
 
 
 def choose(place: Place) -> SandboxName:

@@ -64,7 +64,7 @@ def test_what_was_written_beside_an_output_is_on_its_map(
 
 
 def test_calls_made_together_keep_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(_run: Any, case: Any, _contender: Any, calls: Any, *_: Any, **__: Any) -> Any:
+    def answers(_run: Any, case: Any, _worker: Any, calls: Any, *_: Any, **__: Any) -> Any:
         return [case.problem.baseline(call) for call in calls]
 
     failed = failure(monkeypatch, TOGETHER, answers, Refusing())
