@@ -247,7 +247,6 @@ def continued(kept: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 def measure(row: Row, folder: Path, benchmarks: Benchmarks, pool: WorkerPool) -> dict[str, Any]:
     """One benchmark run, or why there was none."""
     case = contest(row, load_course(ROOT, [row.assignment])[0])
-    benchmarks.workers.baselines.begin([case], everyone=True)
     try:
         return repetition(benchmarks, pool, case, folder)
     except (Fault, MemoryError, torch.OutOfMemoryError) as error:

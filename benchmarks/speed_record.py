@@ -149,7 +149,6 @@ def repetitions(
     benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, folder: Path, count: int
 ) -> list[dict[str, Any]]:
     """Benchmark runs with new workers and new inputs each."""
-    benchmarks.workers.baselines.begin([case], everyone=True)
     found = []
     for number in range(count):
         request = benchmarks.run.request.model_copy(update={"entrants": "needed" if number else "all"})

@@ -1,4 +1,4 @@
-"""The baselines and yardsticks of a race: trusted code, each in a worker of its own that never sees a submission.
+"""The baselines and yardsticks of a benchmark run: trusted code, each in a worker of its own that never sees a submission.
 
 eager, compile     `eager` of the assignment's baselines.py, as it is and through torch.compile
 reference          the staff's kernel in reference/
@@ -9,20 +9,14 @@ any other name     the function of that name in baselines.py, such as a vendor's
 
 from __future__ import annotations
 
-import hashlib
 import re
-import secrets
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
 from grader.assignment import Device
-from grader.judge.asking import UPSTREAM, arena_for
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
 from grader.judge.loading import load_file
@@ -31,7 +25,7 @@ from grader.pool.fault import Fault
 from grader.pool.pool import WorkerPool, end_all
 from grader.pool.watch import CallLimits
 from grader.pool.worker import Worker
-from grader.protocol import Prepare, Release, Time, Yardstick
+from grader.protocol import Yardstick
 
 NULL = "null"
 COMPILE = "compile"
@@ -50,69 +44,17 @@ class Baselines:
         self._pool, self._course, self.caches = pool, course, caches
         self.workers: dict[str, Worker] = {}
         self._loaded: dict[str, str] = {}
-        self._starting = threading.Lock()
-        self._loading: ThreadPoolExecutor | None = None
 
-    def begin(
-        self,
-        cases: Sequence[BoundSpeedCase],
-        everyone: bool,
-        roomy: Sequence[BoundSpeedCase] = (),
-        meanwhile: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Start the workers of these cases in the background, and have each load the code of its first case.
-
-        torch.compile's worker needs many seconds for that. If an earlier run has compiled the case, the worker also
-        makes one call: otherwise the whole race would wait for its first call.
-
-        Args:
-            everyone: whether to start all baselines, not only those of bands and roofline.
-            roomy: cases, in the size that fits beside all other workers.
-            meanwhile: a function that takes long, run at the same time.
-        """
-        first = {name: case for case in reversed(cases) for name in (NULL, *case.entrants(everyone))}
-        sizes = {case.id: case for case in roomy}
-        self._loading = ThreadPoolExecutor(1 + len(first), thread_name_prefix="loading")
-        self._loading.submit(meanwhile)
-        for name, case in first.items():
-            self._loading.submit(self._load_early, name, case, sizes.get(case.id))
-
-    def _load_early(self, name: str, case: BoundSpeedCase, size: BoundSpeedCase | None) -> None:
-        with suppress(Exception):  # `worker` will raise this again
-            worker = self.worker(name, case)
-            if name == COMPILE and size is not None and (note := self._note_of(size)) is not None and note.exists():
-                call_unseen(worker, size)
-
-    def note_compiled(self, name: str, case: BoundSpeedCase) -> None:
-        """Note that torch.compile has compiled the case, so that the next run may call it early. Never earlier:
-        torch.compile tunes by timing, and needs the GPU for itself.
-        """
-        if name == COMPILE and (note := self._note_of(case)) is not None:
-            with suppress(OSError):  # the folder is full: the next run waits a second longer
-                note.touch()
-
-    def _note_of(self, case: BoundSpeedCase) -> Path | None:
-        """The file that says that torch.compile has compiled this case, size and code; None if nothing is kept."""
-        if self.caches is None:
-            return None
-        worker = self._pool.runtime / "grader" / "worker"
-        sources = (case.assignment.folder / "baselines.py", case.assignment.folder / "problem.py", worker / "load.py")
-        try:
-            code = b"".join(source.read_bytes() for source in sources)
-        except OSError:
-            return None
-        what = f"{case.id} {case.case.dtype} {case.params!r} {hashlib.sha256(code).hexdigest()}"
-        return self.caches / "inductor" / f"compiled-{hashlib.sha256(what.encode()).hexdigest()[:32]}"
-
-    def settle(self) -> None:
-        """Wait until no worker is loading. Threads may wait together."""
-        if (loading := self._loading) is not None:
-            loading.shutdown()
-            self._loading = None
+    def start(self, names: Iterable[str]) -> None:
+        """Start the workers of these names that do not live; they get ready side by side. Raises Fault."""
+        for name in names:
+            worker = self.workers.get(name)
+            if worker is None or not worker.lives():
+                self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
+                self._loaded.pop(name, None)
 
     def end(self) -> None:
         """End all workers. `worker` starts them again on demand."""
-        self.settle()
         end_all(self.workers.values())
 
     def worker(self, name: str, case: BoundSpeedCase) -> Worker:
@@ -121,11 +63,8 @@ class Baselines:
         Raises:
             Fault: the code cannot be loaded, by a fault of the course or of the machine.
         """
-        with self._starting:
-            worker = self.workers.get(name)
-            if worker is None or not worker.lives():
-                worker = self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
-                self._loaded.pop(name, None)
+        self.start([name])
+        worker = self.workers[name]
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
         if self._loaded.get(name) != what:
             worker.ready()
@@ -146,28 +85,6 @@ class Baselines:
         else:
             entry = "eager" if name == COMPILE else name
             worker.load(case.assignment.folder / "baselines.py", entry, None, LIMITS, compiled=name == COMPILE)
-
-
-def call_unseen(worker: Worker, case: BoundSpeedCase) -> None:
-    """Make one call on inputs as in a race, and ignore the answer. A failure ends the worker.
-
-    Raises:
-        Fault: there was no answer.
-        MemoryError, RuntimeError: there was no memory for the inputs.
-    """
-    device = torch.device(worker.device)
-    call = case.inputs(secrets.randbits(53), 0, device)
-    upstream = None if call.upstream is None else UPSTREAM
-    with arena_for(call, {}, case.dtype, device) as arena:
-        try:
-            sets = (arena.operands([*call.args], upstream, []),)
-            worker.do(Prepare(arena.address, sets, tuple(call.options.values()), None), LIMITS, arena.files)
-            worker.send(Time(1, 1, watched=False, gate=0))
-            worker.finish(1, LIMITS)
-            worker.do(Release(), LIMITS)
-        except BaseException:
-            worker.kill()  # before the memory that the worker has mapped is freed
-            raise
 
 
 def kept_caches(device: Device, toolchain: Callable[[], str] | None = None) -> Path | None:

@@ -84,6 +84,20 @@ class BoundCase:
         return "-".join([*self.place.of_part, *self._own.split("/")])
 
     @property
+    def shares_the_machine(self) -> bool:
+        """Whether the case may run beside others: it neither needs much GPU memory nor measures it."""
+        return self.case.memory_gib is None and self.case.max_extra_mib is None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the case runs in a worker of its own, under a tool."""
+        return self.case.tool is not None
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.assignment.spec.language == "cuda"
+
+    @property
     def dtype(self) -> torch.dtype:
         return DTYPES[self.case.dtype]
 
@@ -153,6 +167,12 @@ class BoundCheck:
     part: Part
     name: str
     function: Callable[..., None]
+    shares_the_machine = True
+    is_apart = False
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.assignment.spec.language == "cuda"
 
     @property
     def place(self) -> ReportPlace:

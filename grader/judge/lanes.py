@@ -1,8 +1,8 @@
-"""Runs work in lanes: threads of the judge, each with a worker of the submission.
+"""Runs cases and checks side by side in lanes: threads of the judge, each with a worker of the submission.
 
 On a GPU a Triton submission spends most of its time compiling kernels, on one core and anew for nearly every case. On a
 machine with many cores several workers compile at once. A case that measures GPU memory, or needs much of it, runs
-alone after the lanes (`schedule.py`).
+alone after the lanes (`runner.py`).
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from traceback import clear_frames
+from typing import TypeAlias
 
-import pytest
-
-from grader.assignment import Assignment
-from grader.judge.cases import BoundCase, ReportPlace
+from grader.judge.cases import BoundCase, BoundCheck
 from grader.judge.evidence import Evidence
-from grader.judge.files import Files
-from grader.judge.run import Run
 from grader.judge.workers import Workers
 from grader.pool.fault import Fault
+
+Work: TypeAlias = BoundCase | BoundCheck
 
 WORTH_A_START = 4  # waiting works per lane that justify a further lane: starting a worker takes as long as some cases
 APART = "/apart"  # the queue of works that start their own worker; no assignment has this name
@@ -31,63 +28,41 @@ APART_WEIGHT = 40
 
 
 @dataclass(frozen=True)
-class Work:
-    """A case or a check, ready to be run.
-
-    Attributes:
-        run: runs the case or check in a lane, raises its failure, and fills the evidence.
-        case: None for a check.
-        apart: `run` starts its own worker and does not take the lane's.
-    """
-
-    place: ReportPlace
-    run: Callable[[int, Evidence], None]
-    case: BoundCase | None = None
-    apart: bool = False
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.place.assignment.spec.language == "cuda"
-
-    @property
-    def queue(self) -> str:
-        return APART if self.apart else self.place.assignment.name
-
-
-@dataclass(frozen=True)
 class Done:
-    """Work that has ended. `error` is None if the submission passed."""
+    """A case or check that has ended. `error` is None if the submission passed."""
 
     work: Work
     error: BaseException | None
-    evidence: Evidence = field(default_factory=Evidence)
+    evidence: Evidence
 
 
 class Lanes:
-    """Runs works side by side (`run`), or one work in the calling thread (`run_here`).
+    """Runs works side by side, in `count` lanes.
 
     A lane has one worker at a time and stays with an assignment as long as its queue has work, because a new worker
     must start and load the file. CUDA C++ stays in one lane: several workers would build the same file. Work that
-    starts its own worker runs in any lane. `run` needs two lanes or more.
+    starts its own worker runs in any lane.
     """
 
-    def __init__(self, run: Run, files: Files, workers: Workers) -> None:
-        self._run, self._files, self._workers = run, files, workers
-        self._count = run.lane_count
+    def __init__(self, count: int, workers: Workers) -> None:
+        self._count, self._workers = count, workers
         self._waiting: dict[str, deque[Work]] = {}
         self._done: SimpleQueue[Done] = SimpleQueue()
         self._staffed: Counter[str] = Counter()  # number of lanes with each assignment
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
-    def run(self, works: Sequence[Work]) -> Iterator[Done]:
+    def run(self, works: Sequence[Work], do: Callable[[Work, int], Done]) -> Iterator[Done]:
         """Run works side by side, and yield each when it has ended. Works apart in CUDA C++ begin first, because each
         builds the file. A work that was cut off by the end of another lane's worker is run once more, alone.
+
+        Args:
+            do: runs a work in the lane of the given number.
         """
-        for work in sorted(works, key=lambda one: not (one.apart and one.is_cuda)):
-            self._waiting.setdefault(work.queue, deque()).append(work)
+        for work in sorted(works, key=lambda one: not (one.is_apart and one.is_cuda)):
+            self._waiting.setdefault(_queue(work), deque()).append(work)
         self._threads = [
-            threading.Thread(target=self._drive, args=(lane,), name=f"lane {lane}", daemon=True)
+            threading.Thread(target=self._drive, args=(lane, do), name=f"lane {lane}", daemon=True)
             for lane in range(self._count)
         ]
         self._workers.is_busy = True
@@ -102,12 +77,7 @@ class Lanes:
                 yield done
         self.finish()
         for work in again:
-            yield self.run_here(work)
-
-    def run_here(self, work: Work) -> Done:
-        """Run one work in the calling thread, as lane 0, after all lanes have ended."""
-        self.finish()
-        return self._do(0, work)
+            yield do(work, 0)
 
     def done_already(self) -> Iterator[Done]:
         """Works that have ended and that `run` has not yielded yet."""
@@ -127,20 +97,12 @@ class Lanes:
         self._workers.is_busy = False
         self._workers.end_lanes(range(1, self._count))
 
-    def drop(self, assignment: Assignment) -> None:
-        """Drop an assignment's works that have not begun; `run` yields them as if they had passed."""
-        with self._lock:
-            for waiting in self._waiting.values():
-                for work in [one for one in waiting if one.place.assignment is assignment]:
-                    waiting.remove(work)
-                    self._done.put(Done(work, None))
-
     def abandon(self) -> None:
         """Drop all works that have not begun. Works in progress end when their worker ends."""
         with self._lock:
             self._waiting = {}
 
-    def _drive(self, lane: int) -> None:
+    def _drive(self, lane: int, do: Callable[[Work, int], Done]) -> None:
         held = ""
         while (queue := self._choose(held)) is not None:
             if held and queue != held:
@@ -148,22 +110,10 @@ class Lanes:
             held = queue
             if (following := self._take(queue)) is not None:
                 try:
-                    done = self._do(lane, following)
+                    done = do(following, lane)
                 except BaseException as error:  # `run` waits for every work
-                    done = Done(following, error)
+                    done = Done(following, error, Evidence())
                 self._done.put(done)
-
-    def _do(self, lane: int, work: Work) -> Done:
-        evidence, place = Evidence(), work.place
-        try:
-            self._run.emit(place.started)
-            self._files.hangs.check(place)
-            work.run(lane, evidence)
-        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            self._files.hangs.note(place, error)
-            clear_frames(error.__traceback__)  # frames may hold GPU memory
-            return Done(work, error, evidence)
-        return Done(work, None, evidence)
 
     def _choose(self, held: str) -> str | None:
         """The next queue for a lane that was with the queue `held`; None if another lane would not pay."""
@@ -194,6 +144,10 @@ class Lanes:
         return len(waiting) / lanes
 
 
+def _queue(work: Work) -> str:
+    return APART if work.is_apart else work.assignment.name
+
+
 def _stays_in_one_lane(waiting: Iterable[Work]) -> bool:
     """Whether the queue is CUDA C++: several workers would build the same file."""
-    return any(work.is_cuda and not work.apart for work in waiting)
+    return any(work.is_cuda and not work.is_apart for work in waiting)

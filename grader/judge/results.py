@@ -1,30 +1,57 @@
-"""The results of a grading as they come in, by assignment, part and name; each becomes an event too."""
+"""The results of a grading: kept as they come in, each as an event too, and put together into the report."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from traceback import extract_tb
+from typing import Any, TypeAlias
 
 import pytest
 
-from grader.assignment import Assignment, AssignmentSpec
+from grader.assignment import Assignment, AssignmentSpec, Part
+from grader.fingerprint import fingerprint
 from grader.judge.canary import Canary
 from grader.judge.cases import ReportPlace, SpeedSizes
 from grader.judge.compilation import Compilation
+from grader.judge.environment import describe_environment
 from grader.judge.evidence import Evidence, with_input
 from grader.judge.files import Files
 from grader.judge.ownership import in_words_of_the_source
 from grader.judge.run import Run
 from grader.messages import CaseDone, SpeedDone
 from grader.pool.fault import Fault
-from grader.report.model import UNDECIDED, CaseResult, ErrorMap, Outcome, SpeedCaseResult
-from grader.verdict.causes import borne_out
+from grader.report.model import (
+    INTERRUPTED,
+    UNDECIDED,
+    AssignmentResult,
+    CaseResult,
+    GroupResult,
+    Isolation,
+    KernelResources,
+    Outcome,
+    PartResult,
+    Points,
+    Report,
+    SpeedCaseResult,
+    SpeedResult,
+    worst,
+)
+from grader.verdict.advice import advice
+from grader.verdict.causes import borne_out, with_maps_of_causes
 from grader.verdict.hints import hints
 from grader.verdict.policy import about_import
-from grader.verdict.scoring import speed_points
+from grader.verdict.resources import kernel_resources
+from grader.verdict.scoring import Graded, group_points, speed_points
 
 PLACES_TOLD = 4
+Missing: TypeAlias = dict[str, Any]  # of a case without a result: outcome and message
+MISSING: dict[bool, Missing] = {  # by whether the grading was interrupted
+    True: {"outcome": "skipped", "message": INTERRUPTED},
+    False: {"outcome": "infra_error", "message": "did not run: no test of this name was collected"},
+}
 # Outcomes that a fault of the machine does not explain.
 NOT_OF_THE_MACHINE = ("passed", "skipped", "not_implemented", "forbidden", "infra_error")
 
@@ -56,21 +83,16 @@ class Results:
             error: how the case ended; None if it passed. An AssertionError of a check is the submission's failure.
         """
         end = _end(self._looked_into(place, error), place.assignment.spec, asserts=is_check)
-        details = end.details
-        if evidence.given and end.outcome not in NOT_OF_THE_MACHINE:
-            details = with_input(details, end.message, evidence.given, place.title)
+        if evidence.given and end["outcome"] not in NOT_OF_THE_MACHINE:
+            end["diagnosis"] = with_input(end["diagnosis"], end["message"], evidence.given, place.title)
+        end["message"] = end["message"] or evidence.words
         result = CaseResult(
             name=place.name,
             tries=place.tries,
-            outcome=end.outcome,
-            message=end.message or evidence.words,
-            diagnosis=details,
-            traceback=end.traceback,
-            of_file=end.of_file,
             errors=tuple(evidence.errors),
-            map=end.map,
             gpu_time=evidence.gpu_time,
             time_s=evidence.time_s,
+            **end,
         )
         self.cases[place.key] = result
         if not is_check:
@@ -98,17 +120,15 @@ class Results:
         if place.key in self.speed and error is None:
             return  # the test's teardown adds nothing
         end = _end(self._looked_into(place, error), place.assignment.spec)
+        end["message"] = end["message"] or evidence.words
         result = SpeedCaseResult(
             name=place.name,
             size=evidence.size or declared.case.tries,
-            outcome=end.outcome,
-            message=end.message or evidence.words,
-            diagnosis=end.details,
-            traceback=end.traceback,
-            points=speed_points(declared.speed.bands, evidence.bands, end.outcome),
+            points=speed_points(declared.speed.bands, evidence.bands, end["outcome"]),
             bands=evidence.bands,
             measured=evidence.measured,
             time_s=time_s,
+            **{name: value for name, value in end.items() if name in SpeedCaseResult.model_fields},
         )
         self.speed[place.key] = result
         self.run.emit(SpeedDone(assignment=place.assignment.name, part=place.part.name, result=result))
@@ -157,41 +177,154 @@ class Results:
                 points = timed.points.model_copy(update={"earned": 0, "graded": 0})
                 self.speed[key] = timed.model_copy(update=revised | {"points": points})
 
+    # The report --------------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class _End:
-    outcome: Outcome
-    message: str = ""
-    details: tuple[str, ...] = ()
-    traceback: str = ""
-    map: ErrorMap | None = None
-    of_file: bool = False
+    def report(self, isolation: Isolation, started: datetime, duration_s: float, interrupted: bool) -> Report:
+        """The report of the grading; `interrupted` if it ended before every case had run."""
+        missing = MISSING[interrupted]
+        results = [self._assignment(assignment, missing) for assignment in self.run.assignments]
+        return report_of(self.run, results, isolation, started, duration_s, interrupted)
+
+    def _assignment(self, assignment: Assignment, missing: Missing) -> AssignmentResult:
+        spec = assignment.spec
+        compiled = self.compilation.kernels.get(assignment.name, ())
+        parts = tuple(self.part(assignment, part, missing) for part in spec.parts)
+        kernels = (*kernel_resources(self.files.ptxas(assignment)), *compiled)
+        outcomes = {case.outcome for part in parts for case in part.cases}
+        is_right = "passed" in outcomes and outcomes <= {"passed", "skipped"}
+        return AssignmentResult(
+            name=assignment.name,
+            title=spec.title,
+            file=spec.file,
+            parts=parts,
+            kernels=kernels,
+            hints=self._hints(assignment, kernels) if is_right else (),
+            log=self.files.log(assignment),
+        )
+
+    def _hints(self, assignment: Assignment, kernels: Sequence[KernelResources]) -> tuple[str, ...]:
+        spec, files = assignment.spec, self.files
+        graded = [one for one in kernels if not one.case or one.arch == spec.gpu.arch]
+        stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
+        off_stream = files.off_stream(assignment) if stream else ()
+        return advice(spec.file, stream, graded, files.ptxas(assignment), off_stream, files.same_value(assignment))
+
+    def part(self, assignment: Assignment, part: Part, missing: Missing) -> PartResult:
+        """The result of a part. A case without a result has `missing`."""
+        shows = {case.name: case.shows_values(self.run.device_name) for case in part.cases}
+        results = {
+            name: self.cases.get((assignment.name, part.name, name)) or CaseResult(name=name, tries="", **missing)
+            for group in part.groups
+            for name in group.names
+        }
+        told = borne_out(list(results.values()), self.kinds.get((assignment.name, part.name), {}))
+        results = dict(zip(results, with_maps_of_causes(told), strict=True))
+        graded = {name: Graded(_ended(result), shows.get(name, True)) for name, result in results.items()}
+        groups = []
+        for group in part.groups:
+            own = [graded[name] for name in group.names]
+            points, provisional = group_points(group.points, own, tuple(graded.values()))
+            cases = tuple(results[name] for name in group.names)
+            groups.append(
+                GroupResult(name=group.name, title=group.title, points=points, provisional=provisional, cases=cases)
+            )
+        return PartResult(
+            name=part.name,
+            title=part.title,
+            outcome=worst(result.outcome for result in results.values()),
+            points=Points.total(group.points for group in groups),
+            speed=self._speed(assignment, part, missing),
+            groups=tuple(groups),
+        )
+
+    def _speed(self, assignment: Assignment, part: Part, missing: Missing) -> SpeedResult:
+        if not self.run.request.speed:
+            return SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points))
+        cases = []
+        for case in part.speed:
+            found = self.speed.get((assignment.name, part.name, case.name))
+            points = speed_points(case.bands, (), missing["outcome"])
+            cases.append(found or SpeedCaseResult(name=case.name, size="", points=points, bands=(), **missing))
+        return SpeedResult(points=Points.total(case.points for case in cases), cases=tuple(cases))
 
 
-def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> _End:
-    """The end of a case. With `asserts`, an AssertionError is the submission's failure."""
+def report_of(
+    run: Run,
+    results: Sequence[AssignmentResult],
+    isolation: Isolation,
+    started: datetime,
+    duration_s: float,
+    incomplete: bool = False,
+) -> Report:
+    """The report of these results, with the facts of the run."""
+    parts = [part for result in results for part in result.parts]
+    correctness = Points.total(part.points for part in parts)
+    speed = Points.total(part.speed.points for part in parts)
+    return Report(
+        started=started,
+        duration_s=duration_s,
+        seed=run.seed,
+        effort=run.request.effort,
+        isolation=isolation,
+        environment=describe_environment(run.device_name),
+        fingerprint=fingerprint(run.request.course),
+        submission=run.request.copied.info,
+        score=Points.total([correctness, speed]),
+        correctness=correctness,
+        speed=speed,
+        assignments=tuple(results),
+        incomplete=incomplete,
+        infra_errors=_infra_errors(results),
+    )
+
+
+def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
+    """Each fault of the machine or the grader once, with the first case that met the fault."""
+    places: dict[str, list[str]] = {}
+    for one in results:
+        for part in one.parts:
+            named: list[tuple[str, CaseResult | SpeedCaseResult]] = [(case.name, case) for case in part.cases]
+            for name, case in [*named, *((f"speed of {case.name}", case) for case in part.speed.cases)]:
+                if case.outcome == "infra_error":
+                    places.setdefault(case.message, []).append(f"{one.name}, {part.name}, {name}")
+    more = {message: f" and {len(met) - 1} more" if len(met) > 1 else "" for message, met in places.items()}
+    return tuple(f"{met[0]}{more[message]}: {message}" for message, met in places.items())
+
+
+def _ended(result: CaseResult) -> Outcome:
+    """The outcome that counts for points: an interrupted case leaves its group open, like a fault of the grader."""
+    return "infra_error" if result.message == INTERRUPTED else result.outcome
+
+
+def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = False) -> dict[str, Any]:
+    """The end of a case, as fields of `CaseResult`. With `asserts`, an AssertionError is the submission's failure."""
+
+    def end(outcome: Outcome, message: str, details: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+        return {"outcome": outcome, "message": message, "diagnosis": details, **more}
+
     match error:
         case None:
-            return _End("passed")
+            return end("passed", "")
         case Fault(whose="answer"):
-            return _End("failed", error.message, error.details, map=error.map)
+            return end("failed", error.message, error.details, map=error.map)
         case Fault(whose="machine"):
-            return _End("infra_error", error.message, tuple(filter(None, error.details)))
+            return end("infra_error", error.message, tuple(filter(None, error.details)))
         case Fault():
             message = about_import(error.message, error.traceback)
             found = hints(message, error.traceback, spec.entry, spec.contract)
             if error.outcome == "skipped":  # the report shows only the message of a skipped case
-                return _End("skipped", "; ".join([message, *found]), error.details)
+                return end("skipped", "; ".join([message, *found]), error.details)
             of_file = error.of_file and error.outcome != "not_implemented"
-            return _End(error.outcome, message, (*found, *error.details), error.traceback, of_file=of_file)
+            details = (*found, *error.details)
+            return end(error.outcome, message, details, traceback=error.traceback, of_file=of_file)
         case AssertionError() if asserts:
-            return _End("failed", str(error) or "the check does not hold")
+            return end("failed", str(error) or "the check does not hold")
         case pytest.skip.Exception():
-            return _End("skipped", str(error) or "skipped")
+            return end("skipped", str(error) or "skipped")
         case MemoryError():
-            return _End("infra_error", str(error) or type(error).__name__)
+            return end("infra_error", str(error) or type(error).__name__)
         case _:
-            return _End("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000] + _where(error))
+            return end("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000] + _where(error))
 
 
 def _where(error: BaseException) -> str:

@@ -16,15 +16,13 @@ from grader.judge.canary import Canary
 from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
 from grader.judge.files import Files
-from grader.judge.gathering import Gathering, report_of
 from grader.judge.hoarding import Hoarding
 from grader.judge.lanes import Lanes
 from grader.judge.profiler import Profiler
-from grader.judge.results import Results
+from grader.judge.results import Results, report_of
 from grader.judge.run import Run
-from grader.judge.schedule import Schedule, Works
+from grader.judge.runner import Runner
 from grader.judge.skip import SkipReasons
-from grader.judge.speed import quick_check
 from grader.judge.speed.benchmark import Benchmarks
 from grader.judge.speed.plugin import SpeedTests
 from grader.judge.trial import Trials
@@ -55,45 +53,48 @@ def run_session(request: Request, pool: WorkerPool, isolation: Isolation, emit: 
     if pool.device == "cuda" or run.lane_count > 1:
         import_ahead()
     files = Files(run)
-    workers = Workers(run, files, pool)
     files.look()
+    if pool.device == "cuda" or run.lane_count > 1:
+        import_ahead()
+    workers = Workers(run, files, pool)
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # students' `tl.dot` uses TF32, so PyTorch as a yardstick does too
     emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
     comparison = Comparison(run, Reference(run, workers))
+    benchmarks = Benchmarks(run, workers, comparison)
     if request.profile != "no":
         if pool.device == "cuda":
             files.finish_looking()
-            start_the_courses_own(run, workers, 0.0)
-        Profiler(run, files, workers, Benchmarks(run, workers, comparison)).run_all()
+        Profiler(run, files, workers, benchmarks).run_all()
         emit(Finished(report=report_of(run, (), isolation, started, time.monotonic() - clock)))
         return
     hoarding = Hoarding(run, workers)
     trials = Trials(run, files, comparison)
-    lanes = Lanes(run, files, workers)
+    lanes = Lanes(run.lane_count, workers)
     compilation = Compilation(run, files, workers)
     canary = Canary(run, workers, lanes, comparison, compilation)
     results = Results(run, files, canary, compilation)
     skip = SkipReasons(run, files, hoarding, compilation, results)
     problems = {one.name: load_problem(one) for one in run.assignments}
-    works = Works(run, files, workers, hoarding, comparison, trials, problems)
-    schedule = Schedule(run, files, workers, lanes, works, skip, compilation, results)
-    speed = SpeedTests(Benchmarks(run, workers, comparison), hoarding, skip, results)
-    start_the_courses_own(run, workers, schedule.starting_gib)
+    runner = Runner(run, files, workers, hoarding, comparison, trials, lanes, skip, compilation, results, problems)
+    speed = SpeedTests(benchmarks, hoarding, skip, results)
+    interrupted = False
     try:
-        interrupted = not run_all(run, schedule, works, speed)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the remaining work takes a moment
+        runner.run_all()
+        interrupted = bool(run.speed_cases) and not speed.run_all()
+    except KeyboardInterrupt:
+        interrupted = True
     finally:
         lanes.abandon()
         compilation.abandon()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the remaining work takes a moment
     if interrupted and (request.stop_early or not results.has_decided_something):
         raise Interrupted
     if not interrupted:
         results.look_back()
     if speed.record:
         emit(Benchmarked(json_text=speed.record))
-    gathering = Gathering(run, files, results, compilation, interrupted)
-    emit(Finished(report=gathering.report(isolation, started, time.monotonic() - clock)))
+    emit(Finished(report=results.report(isolation, started, time.monotonic() - clock, interrupted)))
 
 
 def choose_device(wanted: str) -> Device:
@@ -102,23 +103,6 @@ def choose_device(wanted: str) -> Device:
     if wanted == "cuda" and not available:
         raise CourseError("--device cuda or --gpu: PyTorch finds no CUDA GPU here, or not that one; use --device cpu")
     return "cuda" if available and wanted != "cpu" else "cpu"
-
-
-def start_the_courses_own(run: Run, workers: Workers, starting_gib: float) -> None:
-    """Start the workers of the course in the background. torch.compile's worker needs the longest of all.
-
-    Args:
-        starting_gib: GPU memory that the submission's workers may take at the same time.
-    """
-    timed = [one for one in run.speed_cases if run.device_name in one.declared.speed.devices]
-
-    def load_early() -> None:
-        for one in timed:
-            quick_check.load_early(one.cases[-1], run.device)
-
-    free_gib = run.free_gib() - starting_gib
-    roomy = [case for one in timed if (case := one.fitting(free_gib)) is not None]
-    workers.baselines.begin([one.declared for one in timed], run.request.entrants == "all", roomy, load_early)
 
 
 def import_ahead() -> None:
@@ -140,12 +124,3 @@ def _planned(run: Run) -> tuple[PlannedPart, ...]:
         for one in run.assignments
         for part in one.spec.parts
     )
-
-
-def run_all(run: Run, schedule: Schedule, works: Works, speed: SpeedTests) -> bool:
-    """Run all cases, checks and speed cases. Returns False if the run was interrupted."""
-    try:
-        schedule.run_all([works.of_check(one) for one in run.checks])
-        return not run.speed_cases or speed.run_all()
-    except KeyboardInterrupt:
-        return False

@@ -31,20 +31,18 @@ OF_OTHERS = 1000  # first call numbers of `together`'s other inputs, above the `
 
 @dataclass
 class Trials:
-    """Tries cases on entrants."""
+    """Grades cases on workers."""
 
     run: Run
     files: Files
     comparison: Comparison
 
-    def grade(self, case: BoundCase, worker: Worker, number: int, evidence: Evidence) -> None:
-        """Grade the case's call `number`.
+    def grade(self, case: BoundCase, worker: Worker, evidence: Evidence) -> None:
+        """Grade the case's calls. Raises Fault: an answer is wrong, there was none, or the case itself is at fault."""
+        for number in range(case.case.calls):
+            self._grade_call(case, worker, number, evidence)
 
-        Raises:
-            Fault: the answer is wrong.
-            Fault: there was no answer.
-            Fault: the case itself is at fault.
-        """
+    def _grade_call(self, case: BoundCase, worker: Worker, number: int, evidence: Evidence) -> None:
         sample = self.run.device.type == "cpu" and case.case.cpu_windows > 1
         if case.case.pieces > 1:
             evidence.kinds.add(SMALLER)

@@ -106,10 +106,6 @@ class Workers:
         self._files.employ(worker, assignment, logged=logged)
         return load_file(worker, self._run.request.copied.folder, assignment)
 
-    def settle(self) -> None:
-        """Wait until no worker of a baseline is loading: it would disturb a benchmark. Raises Fault."""
-        self.baselines.settle()
-
     def end_lanes(self, lanes: Container[int]) -> None:
         """End the submission's workers in these lanes."""
         end_all(worker for (_, lane), worker in list(self._of_lanes.items()) if lane in lanes)

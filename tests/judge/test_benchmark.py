@@ -80,14 +80,12 @@ class Course:
 
     looks: what looks at the GPU find after each batch of the submission, as long as there are some.
     walls_s: by the judge's clock, of a call of the submission; of a batch of the null entrant as long as there are some.
-    noted: who is kept compiled, and how many batches there were before.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, claim_s: float = EAGER_S, **rules: Any) -> None:
         self.log: list[dict[str, Any]] = []
         self.looks: list[bool] = []
         self.walls_s: dict[str, list[float]] = {}
-        self.noted: dict[str, int] = {}
         self.entrants = {
             name: Double(name, seconds, name != SUBMISSION)
             for name, seconds in {SUBMISSION: claim_s, NULL: 1e-6, "eager": EAGER_S, "copy": COPY_S}.items()
@@ -147,11 +145,7 @@ class Course:
             emit=lambda _event: None,
         )
         self.workers: Any = SimpleNamespace(
-            baselines=SimpleNamespace(
-                worker=lambda name, _case: self.entrants[name],
-                note_compiled=lambda name, _case: self.noted.update({name: len(self.log)}),
-            ),
-            settle=lambda: None,
+            baselines=SimpleNamespace(worker=lambda name, _case: self.entrants[name], start=lambda _names: None),
             worker=lambda _assignment: self.submission,
         )
         comparison: Any = SimpleNamespace(compare=compare)
@@ -194,13 +188,6 @@ def course(monkeypatch: pytest.MonkeyPatch) -> Course:
 def ready(course: Course) -> Iterator[tuple[Course, BenchmarkRun]]:
     with course.ready() as run:
         yield course, run
-
-
-def test_who_was_right_and_is_warm_is_noted_as_compiled(ready: tuple[Course, BenchmarkRun]) -> None:
-    course, _ = ready
-    names = [batch["name"] for batch in course.log]
-    assert names[: course.noted["eager"]].count("eager") > 1
-    assert "eager" not in names[course.noted["eager"] : names.index(SUBMISSION)]
 
 
 def test_everyone_runs_once_in_each_round_and_the_order_rotates(ready: tuple[Course, BenchmarkRun]) -> None:
@@ -286,7 +273,6 @@ def test_a_baseline_that_is_wrong_is_none(course: Course) -> None:
     course.entrants["eager"].wrong = 1.0
     with pytest.raises(Fault, match="the baseline eager gives wrong answers in double-speed-one"), course.ready():
         pass
-    assert "eager" not in course.noted
 
 
 @pytest.mark.parametrize("name", ["eager", "copy", NULL])

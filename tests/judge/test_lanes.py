@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,72 +12,43 @@ import pytest
 
 from grader.judge.cases import ReportPlace
 from grader.judge.evidence import Evidence
-from grader.judge.files import Hangs
 from grader.judge.lanes import Done, Lanes, Work
-from grader.judge.schedule import Works
 from grader.pool import pool
 from grader.pool.fault import Fault
 
 
 class Stub:
-    """Run, files, workers and trials in one: hands out lane numbers for entrants, and notes what was run where."""
+    """Stands for the workers, and runs works: notes which ran where."""
 
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
         self.ended: list[int] = []
-        self.told: list[Any] = []
         self.together = 0
-        self.alone: dict[str, bool] = {}
-        self.hangs = Hangs()
-        self.device_name = "cuda"
-        self.lane_count = 1
         self.is_busy = False
         self._inside: set[str] = set()
         self._lock = threading.Lock()
 
-    def worker(self, _assignment: Any, lane: int = 0) -> int:
-        return lane
-
-    def emit(self, event: Any) -> None:
-        self.told.append(event)
-
     def end_lanes(self, lanes: Iterable[int]) -> None:
         self.ended += lanes
 
-    def grade(self, case: Any, worker: int, _number: int, evidence: Evidence) -> None:
+    def do(self, work: Work, lane: int) -> Done:
         with self._lock:
-            self._inside.add(case.name)
+            self._inside.add(work.name)
             self.together = max(self.together, len(self._inside))
-            self.alone[case.name] = len(self._inside) == 1
-            self.ran.append((case.name, worker))
-        time.sleep(0.002 if case.assignment.name == "gelu" else 0.02)
+            self.ran.append((work.name, lane))
+        time.sleep(0.002 if work.assignment.name == "gelu" else 0.02)
         with self._lock:
-            self.alone[case.name] &= len(self._inside) == 1
-            self._inside.remove(case.name)
-        evidence.time_s += 1.0
-        if case.fails:
-            raise Fault.wrong(f"{case.name} is wrong")
+            self._inside.remove(work.name)
+        return Done(work, None, Evidence())
 
 
-def cases(
-    count: int,
-    *,
-    of: str = "softmax",
-    language: str = "triton",
-    wrong: tuple[int, ...] = (),
-) -> list[Any]:
-    assignment = SimpleNamespace(name=of, spec=SimpleNamespace(language=language))
+def works(count: int, of: str = "softmax", language: str = "triton", *, apart: bool = False) -> list[Any]:
+    """Works of an assignment, as `softmax-0`, `softmax-1`, and so on."""
+    assignment: Any = SimpleNamespace(name=of, spec=SimpleNamespace(language=language))
     part: Any = SimpleNamespace(name="part")
-    return [
-        SimpleNamespace(
-            name=f"{of}-{index}",
-            assignment=assignment,
-            place=ReportPlace(assignment, part, f"{of}-{index}"),  # type: ignore[arg-type]
-            fails=index in wrong,
-            case=SimpleNamespace(calls=1, memory_gib=None, max_extra_mib=None, tool=None, tries="", cpu={}),
-        )
-        for index in range(count)
-    ]
+    names = [f"{of}{' apart' if apart else ''}-{index}" for index in range(count)]
+    common = {"assignment": assignment, "is_apart": apart, "is_cuda": language == "cuda"}
+    return [SimpleNamespace(name=one, place=ReportPlace(assignment, part, one), **common) for one in names]
 
 
 @pytest.fixture
@@ -87,69 +57,50 @@ def judge() -> Stub:
 
 
 def lanes_of(judge: Stub, count: int) -> Lanes:
-    judge.lane_count = count
     stub: Any = judge
-    return Lanes(stub, stub, stub)
+    return Lanes(count, stub)
 
 
-def case_work(judge: Stub, case: Any) -> Work:
-    stub: Any = judge
-    hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
-    return Works(stub, stub, stub, hoarding, stub, stub, {}).of_case(case)
-
-
-def work(name: str, of: Any, run: Callable[[int, Evidence], None], part: str = "part", apart: bool = False) -> Work:
-    of_part: Any = SimpleNamespace(name=part)
-    return Work(ReportPlace(of, of_part, name), run, apart=apart)
-
-
-def run(judge: Stub, count: int, works: Sequence[Work]) -> dict[str, Done]:
+def run(
+    judge: Stub, count: int, listed: Sequence[Any], do: Callable[[Any, int], Done] | None = None
+) -> dict[str, Done]:
     """What became of each work, by its name."""
     lanes = lanes_of(judge, count)
-    done = list(lanes.run(works))
+    done = list(lanes.run(listed, do or judge.do))
     assert not judge.is_busy
     assert not list(lanes.done_already())
-    by_name = {one.work.place.name: one for one in done}
-    assert len(by_name) == len(done)
-    return {one.place.name: by_name[one.place.name] for one in works}
+    by_name = {one.work.name: one for one in done}
+    assert len(by_name) == len(done) == len(listed)
+    return {one.name: by_name[one.name] for one in listed}
 
 
-def run_all(judge: Stub, count: int, listed: list[Any]) -> dict[str, Done]:
-    """What became of each case, by its name."""
-    return run(judge, count, [case_work(judge, case) for case in listed])
+def ended(work: Any, error: BaseException | None = None) -> Done:
+    return Done(work, error, Evidence())
 
 
-def test_every_case_runs_once_and_has_its_own_end(judge: Stub) -> None:
-    ends = run_all(judge, 3, cases(12, wrong=(3, 7)))
-    assert sorted(name for name, _ in judge.ran) == sorted(ends)
-    assert {name: str(one.error) for name, one in ends.items() if one.error} == {
-        "softmax-3": "softmax-3 is wrong",
-        "softmax-7": "softmax-7 is wrong",
-    }
-    assert ends["softmax-4"].evidence.time_s == 1.0
+def test_every_work_runs_once_and_has_its_own_end(judge: Stub) -> None:
+    wrong = {f"softmax-{index}": Fault.wrong(f"{index} is wrong") for index in (3, 7)}
+    ends = run(judge, 3, works(12), lambda work, _lane: ended(work, wrong.get(work.name)))
+    assert {name: one.error for name, one in ends.items() if one.error} == wrong
 
 
 def test_lanes_run_side_by_side_and_end_but_for_the_first(judge: Stub) -> None:
-    run_all(judge, 3, cases(20))
+    run(judge, 3, works(20))
     assert judge.together == 3
     assert {lane for _, lane in judge.ran} == {0, 1, 2}
     assert judge.ended == [1, 2]
-    assert len(judge.told) == 20  # a watchdog ends a judge of whom nothing is heard
 
 
-@pytest.mark.parametrize(
-    "error", [pytest.skip.Exception("not here"), pytest.fail.Exception("no"), SystemExit(3)], ids=repr
-)
-def test_whatever_a_work_raises_is_told_and_nobody_waits_for_ever(judge: Stub, error: BaseException) -> None:
-    def leave(_lane: int, _evidence: Evidence) -> None:
-        raise error
+def test_whatever_a_work_raises_is_told_and_nobody_waits_for_ever(judge: Stub) -> None:
+    def leave(_work: Any, _lane: int) -> Done:
+        raise SystemExit(3)
 
-    ends = run(judge, 2, [work(f"check-{index}", cases(1)[0].assignment, leave) for index in range(6)])
-    assert all(isinstance(one.error, type(error)) for one in ends.values())
+    ends = run(judge, 2, works(6), leave)
+    assert all(isinstance(one.error, SystemExit) for one in ends.values())
 
 
 def test_cuda_is_not_built_in_every_lane(judge: Stub) -> None:
-    run_all(judge, 3, cases(12, language="cuda"))
+    run(judge, 3, works(12, language="cuda"))
     assert judge.together == 1
 
 
@@ -158,154 +109,98 @@ def test_what_starts_its_own_worker_runs_in_any_lane_and_begins_at_once(judge: S
     together = threading.Barrier(3 + 1, timeout=20)
     waited: list[str] = []
 
-    def ordinary(_lane: int, _evidence: Evidence) -> None:
-        if not waited:
+    def do(work: Any, _lane: int) -> Done:
+        if work.is_apart:
+            together.wait()
+        elif not waited:
             waited.append("for all that run under a tool to have begun")
             together.wait()
+        return ended(work)
 
-    def watched(_lane: int, _evidence: Evidence) -> None:
-        together.wait()
-
-    gelu = cases(1, of="gelu", language="cuda")[0].assignment
-    works = [work(f"ordinary-{index}", gelu, ordinary) for index in range(12)]
-    works += [work(f"tool-{index}", gelu, watched, apart=True) for index in range(3)]
-    ends = run(judge, 4, works)
+    ends = run(judge, 4, [*works(12, "gelu", "cuda"), *works(3, "gelu", "cuda", apart=True)], do)
     assert not [one.error for one in ends.values() if one.error], "a BrokenBarrierError: one of them had to wait"
     assert waited
 
 
 def test_what_has_to_be_built_by_its_own_worker_begins_first(judge: Stub) -> None:
-    begun: list[str] = []
-    triton, cuda = cases(1)[0].assignment, cases(1, of="gelu", language="cuda")[0].assignment
-    works = [
-        work(f"{of.name}-{index}", of, lambda *_, of=of: begun.append(of.name), apart=True)
-        for index in range(4)
-        for of in (triton, cuda)
-    ]
-    run(judge, 2, works)
+    triton, cuda = works(4, apart=True), works(4, "gelu", "cuda", apart=True)
+    run(judge, 2, [one for pair in zip(triton, cuda, strict=True) for one in pair])
+    begun = [name.split()[0] for name, _ in judge.ran]
     assert begun[:3] == ["gelu"] * 3  # the fourth and the next one begin at the same moment
     assert sorted(begun) == ["gelu"] * 4 + ["softmax"] * 4
 
 
-def test_a_case_under_a_tool_starts_its_own_worker(judge: Stub) -> None:
-    plain, watched = cases(2)
-    watched.case.tool = "memcheck"
-    assert [case_work(judge, one).apart for one in (plain, watched)] == [False, True]  # type: ignore[arg-type]
-
-
 def test_no_assignment_has_a_second_lane_before_all_have_one(judge: Stub) -> None:
-    listed = cases(60, of="attention") + cases(30, of="softmax") + cases(20, of="gelu", language="cuda")
-    run_all(judge, 3, listed)
-    assert {next(name for name, one in judge.ran if one == lane).split("-")[0] for lane in range(3)} == {
-        "attention",
-        "softmax",
-        "gelu",
-    }
+    run(judge, 3, works(60, "attention") + works(30) + works(20, "gelu", "cuda"))
+    first = {next(name for name, one in judge.ran if one == lane).split("-")[0] for lane in range(3)}
+    assert first == {"attention", "softmax", "gelu"}
 
 
 def test_lanes_are_shared_out_and_each_stays_with_its_assignment(judge: Stub) -> None:
     """Three for the one with most work, one for each of the others; a lane that is done goes on elsewhere, with a new worker."""
-    listed = cases(18, of="gelu", language="cuda") + cases(20, of="softmax") + cases(60, of="attention")
-    run_all(judge, 5, listed)
-    first = {lane: next(name for name, one in judge.ran if one == lane).split("-")[0] for lane in range(5)}
-    assert sorted(first.values()) == ["attention"] * 3 + ["gelu", "softmax"]
+    run(judge, 5, works(18, "gelu", "cuda") + works(20) + works(60, "attention"))
     order: dict[int, list[str]] = {}
     for name, lane in judge.ran:
         assignment = name.split("-")[0]
         if order.setdefault(lane, [assignment])[-1] != assignment:
             order[lane].append(assignment)
+    first = {lane: names[0] for lane, names in order.items()}
+    assert sorted(first.values()) == ["attention"] * 3 + ["gelu", "softmax"]
     moved = [lane for lane, names in order.items() if len(names) > 1]
     assert moved == [lane for lane, name in first.items() if name == "gelu"]
     assert all(len(names) == len(set(names)) for names in order.values())
     assert sorted(judge.ended) == sorted([*moved, 1, 2, 3, 4])
 
 
-def test_a_lane_takes_no_work_before_its_worker_is_there(judge: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or that work, and whoever waits for it, would wait for the start, while another lane could do it."""
-    all_done = threading.Event()
-    listed = cases(20)
+def test_a_work_that_waits_for_its_worker_holds_up_no_other(judge: Stub) -> None:
+    all_done, slow = threading.Event(), threading.Event()
+    listed = works(20)
 
-    def worker(_assignment: Any, lane: int = 0) -> int:
+    def do(work: Any, lane: int) -> Done:
         if lane == 1:
+            slow.set()
             assert all_done.wait(20)
-        return lane
+        else:
+            assert slow.wait(20)
+        return judge.do(work, lane)
 
-    monkeypatch.setattr(judge, "worker", worker)
     lanes = lanes_of(judge, 2)
-    running = lanes.run([case_work(judge, case) for case in listed])
-    for _ in listed:
+    running = lanes.run(listed, do)
+    for _ in listed[:-1]:
         next(running)
     all_done.set()
     lanes.finish()
-    assert {lane for _, lane in judge.ran} == {0}
-
-
-def test_a_worker_that_does_not_start_is_told_by_the_work_that_needs_it(
-    judge: Stub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def worker(_assignment: Any, lane: int = 0) -> int:
-        raise OSError(f"no worker for lane {lane}")
-
-    monkeypatch.setattr(judge, "worker", worker)
-    ends = run_all(judge, 2, cases(12))
-    assert all(str(one.error).startswith("no worker for lane") for one in ends.values())
-
-
-def test_a_fault_of_a_lanes_first_load_is_told_by_the_work_that_needs_it_and_no_more(
-    judge: Stub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As one file may load in the first worker and not in the second."""
-    loaded: list[int] = []
-
-    def worker(_assignment: Any, lane: int = 0) -> int:
-        if lane not in loaded:
-            loaded.append(lane)
-            if len(loaded) == 2:
-                raise Fault("crashed", "when it was loaded once more")
-        return lane
-
-    monkeypatch.setattr(judge, "worker", worker)
-    told = [str(one.error) for one in run_all(judge, 2, cases(16)).values() if one.error]
-    assert told == ["when it was loaded once more"]
-    assert len(judge.ran) == 15
+    assert [lane for _, lane in judge.ran].count(1) == 1
 
 
 def test_a_worker_is_not_started_for_a_case_or_two(judge: Stub) -> None:
-    run_all(judge, 3, cases(3))
+    run(judge, 3, works(3))
     assert judge.together == 1
 
 
-@pytest.mark.parametrize(("cut", "told"), [(1, None), (2, "ended together with other processes")])
-def test_a_work_that_the_end_of_another_worker_cut_off_is_run_once_more_alone(
-    judge: Stub, cut: int, told: str | None
-) -> None:
+@pytest.mark.parametrize("cut", [1, 2])
+def test_a_work_that_the_end_of_another_worker_cut_off_is_run_once_more_alone(judge: Stub, cut: int) -> None:
     """The second time nobody else can be the reason."""
-    (of,), tries, inside = cases(1), list[int](), list[str]()
+    tries, inside = list[int](), list[str]()
 
-    def cut_off(lane: int, evidence: Evidence) -> None:
+    def do(work: Any, lane: int) -> Done:
+        if work.name != "softmax-3":
+            inside.append(work.name)
+            time.sleep(0.01)
+            inside.remove(work.name)
+            return ended(work)
         assert not (tries and inside), "it is not alone"
         tries.append(lane)
-        evidence.time_s += 1.0
-        if len(tries) <= cut:
-            raise Fault("crashed", "ended together with other processes of the submission", cut_off=True)
+        return ended(work, Fault("crashed", "ended together", cut_off=True) if len(tries) <= cut else None)
 
-    def other(_lane: int, _evidence: Evidence) -> None:
-        inside.append("other")
-        time.sleep(0.01)
-        inside.remove("other")
-
-    works = [work(f"other-{index}", of.assignment, other) for index in range(12)]
-    works.insert(3, work("cut off", of.assignment, cut_off))
-    ended = run(judge, 3, works)["cut off"]
+    found = run(judge, 3, works(13), do)["softmax-3"]
     assert tries[1:] == [0]
-    assert ended.evidence.time_s == 1.0
-    assert (str(ended.error).partition(" of the")[0] if ended.error else None) == told
+    assert (found.error is None) == (cut == 1)
 
 
 def test_nothing_begins_after_the_end(judge: Stub) -> None:
     lanes = lanes_of(judge, 2)
-    running = lanes.run([case_work(judge, case) for case in cases(200)])
-    next(running)
+    next(lanes.run(works(200), judge.do))
     lanes.abandon()
     lanes.finish()
     assert len(judge.ran) < 20
@@ -326,28 +221,3 @@ def test_memory_and_cores_bound_the_lanes(monkeypatch: pytest.MonkeyPatch) -> No
     ]:
         monkeypatch.setattr(pool.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
         assert pool.workers_at_once(gib) == expected
-
-
-def test_lanes_leave_the_rest_of_a_part_that_hangs_and_run_the_others(judge: Stub) -> None:
-    """Two lanes: when the second of two has hung, at most one more is under way."""
-    (case,), ran = cases(1), list[str]()
-
-    def hang_or_work(part: str, index: int) -> Work:
-        def go(_lane: int, _evidence: Evidence) -> None:
-            ran.append(f"{part}-{index}")
-            if part == "hangs":
-                raise Fault("timed_out", "no answer within 5 s: stopped")
-
-        return work(f"{part}-{index}", case.assignment, go, part=part)
-
-    works = [hang_or_work(part, index) for index in range(8) for part in ("hangs", "works")]
-    ends = [str(one.error or "passed") for one in run(judge, 2, works).values()]
-    assert ends[1::2] == ["passed"] * 8
-    assert 2 <= ends.count("no answer within 5 s: stopped") <= 3
-    assert len([one for one in ran if one.startswith("hangs")]) <= 3
-    told = [words for words in ends if words.startswith("not run: ")]
-    assert len(told) >= 5
-    assert all(words.endswith(" of this part gave no answer within 5 s; mend these first") for words in told)
-    assert {words.split()[2] for words in told} <= {f"hangs-{index}" for index in range(8)}, (
-        "cases have their own names"
-    )

@@ -12,7 +12,6 @@ from grader.assignment import load_course
 from grader.judge import properties as module
 from grader.judge.cases import ReportPlace
 from grader.judge.properties import Properties, Trial
-from grader.judge.schedule import Works
 from grader.problem import Call, load_problem
 from tests.conftest import ROOT
 
@@ -68,15 +67,3 @@ def test_what_a_law_asserts_is_looked_for_in_smaller_inputs(properties: Properti
     with pytest.raises(AssertionError, match="too long"):
         properties.hold(law, n=LENGTHS, d=st.just(16))
     assert min(tried) == 1
-
-
-def test_a_lane_finds_its_assignments_problem_loaded() -> None:
-    """Two that load one at the same time have each other's unfinished module where pydantic looks for what a model is made of."""
-    nobody: Any = None
-    assignments = load_course(ROOT)
-    problems: Any = {one.name: (f"problem of {one.name}", f"model of {one.name}") for one in assignments}
-    works = Works(nobody, nobody, nobody, nobody, nobody, nobody, problems)
-    for one in assignments:
-        found = works.properties(ReportPlace(one, one.spec.parts[0], "law"), lane=1)
-        assert isinstance(found, Properties)
-        assert f"problem of {one.name}" in vars(found).values()

@@ -1,4 +1,4 @@
-"""How a grading ends that cannot begin, and what is started before it does."""
+"""How a grading ends that is interrupted, and what its threads may not see."""
 
 from __future__ import annotations
 
@@ -12,19 +12,8 @@ from typing import Any
 import pytest
 
 from grader.judge import session
-from grader.judge.cases import SpeedSizes
 from grader.judge.speed.plugin import SpeedTests, run_pytest
 from tests.conftest import ROOT
-
-
-def test_a_grading_without_races_can_be_interrupted() -> None:
-    class Interrupted:
-        def run_all(self, _checks: object) -> None:
-            raise KeyboardInterrupt
-
-    nobody: Any = None
-    grading: Any = SimpleNamespace(checks=[], speed_cases=[])
-    assert not session.run_all(grading, Interrupted(), nobody, nobody)  # type: ignore[arg-type]
 
 
 def test_an_interrupted_run_shows_nobodys_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,26 +84,6 @@ def test_no_thread_of_a_judge_finds_the_environment_in_change(tmp_path: Path) ->
     assert told.stdout.splitlines()[-1:] == [f"[] set() ['PYTEST_DISABLE_PLUGIN_AUTOLOAD'] {ROOT}"], (
         told.stdout + told.stderr
     )
-
-
-@pytest.mark.parametrize(("free_gib", "roomy"), [(140.0, ["large"]), (80.0, ["large"]), (79.9, ["small"]), (38.9, [])])
-def test_what_there_is_memory_for_beside_all_lanes_may_be_called_early(free_gib: float, roomy: list[str]) -> None:
-    begun: list[Any] = []
-    run: Any = SimpleNamespace(
-        device_name="cuda", lane_count=8, free_gib=lambda: free_gib, request=SimpleNamespace(entrants="needed")
-    )
-    workers: Any = SimpleNamespace(baselines=SimpleNamespace(begin=lambda *given: begun.append(given)))
-    large, small = (
-        SimpleNamespace(name=name, speed=SimpleNamespace(devices=("cuda",)), memory_gib=gib)
-        for name, gib in (("large", 48.0), ("small", 7.0))
-    )
-    sizes = SpeedSizes((large, small))  # type: ignore[arg-type]
-    run.speed_cases = [sizes]
-    session.start_the_courses_own(run, workers, 32.0)
-    ((cases, everyone, found, _),) = begun
-    assert cases == [sizes.declared]
-    assert not everyone
-    assert [one.name for one in found] == roomy
 
 
 def test_pytest_does_not_walk_through_loggers_that_a_thread_may_be_making(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Refusing:
 def failure(monkeypatch: pytest.MonkeyPatch, case: Any, answers: Answers, compared: Any) -> Fault:
     monkeypatch.setattr(trial, "answers", answers)
     with pytest.raises(Fault) as failed:
-        Trials(RUN, NOBODY, compared).grade(case, NOBODY, 0, Evidence())
+        Trials(RUN, NOBODY, compared).grade(case, NOBODY, Evidence())
     return failed.value
 
 

@@ -18,7 +18,6 @@ import torch
 from grader.assignment import Assignment, Device, load_course
 from grader.judge.cases import BoundCase
 from grader.judge.run import Run
-from grader.judge.schedule import shares_the_machine
 from grader.messages import Event, Finished, Profiled, Request, Staged
 from grader.pool.pool import WorkerPool
 from grader.pool.watch import CallLimits
@@ -200,7 +199,7 @@ def _only(task: Task) -> Iterator[None]:
             if case is None or all(case.name != group.names[0] for group in case.part.groups):
                 return "only the first case of each group is of interest"
             return reason_to_skip(skip, assignment, case)
-        own: Cases = "beside others" if case is None or shares_the_machine(case) else "alone"
+        own: Cases = "beside others" if case is None or case.shares_the_machine else "alone"
         if task.cases not in ("all", own):
             return ELSEWHERE[own]
         return reason_to_skip(skip, assignment, case)

@@ -182,14 +182,15 @@ class BenchmarkRun:
         self.rounds: list[Round] = []
         self.alone = Alone()
         self.calls: dict[str, int] = {}
-        shared.workers.settle()
         submission.freeze()
         limits = case.assignment.spec.limits
         own = CallLimits(limits.time_limit_s[self._run.device_name], limits.memory_gib)
         baselines = shared.workers.baselines
         self.submission = Entrant(SUBMISSION, submission, own)
         self.others: list[Entrant] = []
-        for name in case.entrants(everyone=self._run.request.entrants == "all"):
+        names = case.entrants(everyone=self._run.request.entrants == "all")
+        baselines.start([NULL, *names])
+        for name in names:
             with self._may_leave_out(name):
                 self.others.append(Entrant(name, baselines.worker(name, case), BASELINE_LIMITS))
         self.null = Entrant(NULL, baselines.worker(NULL, case), BASELINE_LIMITS)
@@ -239,7 +240,6 @@ class BenchmarkRun:
                         if not self._check.accepts(sets.calls[0], sets.output(0)):
                             raise Fault.of_machine(f"the baseline {entrant.name} gives wrong answers in {case.id}")
                     call_s[entrant.name] = self._settled_s(sets, entrant)
-                    self._shared.workers.baselines.note_compiled(entrant.name, case)
             self.others = [entrant for entrant in self.others if entrant.name in call_s]
             del call_s[NULL]  # the null entrant's batches are as large as the submission's
             self._shared.note("warming up your code")

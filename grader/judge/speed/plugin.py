@@ -76,7 +76,6 @@ class SpeedTests:
         `Benchmarks.measure`.
         """
         place, shared = sizes.place, self._benchmarks
-        shared.workers.settle()  # starting workers will hold memory too
         shared.run.gauge.look_again()
         case = self._skip.fitting(place, sizes)
         evidence.size = case.case.tries

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable
-from contextlib import suppress
 
 import torch
 
@@ -48,14 +46,6 @@ class QuickCheck:
         if not all(math.isfinite(float(tensor.sum())) for tensor in theirs.values()):
             return False  # PyTorch has overflowed; the oracle may not have
         return within(Scale(self.case, call, theirs).measure(got), self._nearer)
-
-
-def load_early(case: BoundCase, device: torch.device) -> None:
-    """Make one call of the stand-in: the first takes a second, in which PyTorch loads kernels."""
-    if getattr(case.problem, "stand_in", None) is not None:
-        with suppress(torch.OutOfMemoryError, Fault):  # a later call raises this again
-            _stand_in(case)(case.inputs(secrets.randbits(53), 0, device))
-            torch.cuda.empty_cache()
 
 
 def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:

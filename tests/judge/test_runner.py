@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from grader.judge.cases import BoundCheck, ReportPlace
+from grader.assignment import Case
+from grader.judge.cases import BoundCase, BoundCheck, ReportPlace
 from grader.judge.evidence import Evidence
 from grader.judge.files import Hangs
-from grader.judge.lanes import Lanes, Work
-from grader.judge.schedule import Schedule, Works
+from grader.judge.lanes import Lanes
+from grader.judge.runner import Runner
 from grader.pool.fault import Fault
 
 ASSIGNMENTS: Any = [
@@ -24,17 +25,10 @@ ASSIGNMENTS: Any = [
 ]
 
 
-def case(of: str, name: str, *, needs_memory: bool = False, measured: bool = False) -> Any:
-    declared = SimpleNamespace(
-        calls=1,
-        memory_gib=8.0 if needs_memory else None,
-        max_extra_mib=512.0 if measured else None,
-        tool=None,
-        tries="",
-        cpu={},
-    )
+def case(of: str, name: str, **declared: Any) -> BoundCase:
     at = place(of, "forward", name)
-    return SimpleNamespace(name=name, assignment=at.assignment, place=at, case=declared)
+    nobody: Any = None
+    return BoundCase(at.assignment, nobody, at.part, Case(name=name, tries="tries it", params={}, **declared), nobody)
 
 
 def place(of: str, part: str, name: str = "") -> ReportPlace:
@@ -44,18 +38,21 @@ def place(of: str, part: str, name: str = "") -> ReportPlace:
 
 
 class Stage:
-    """A schedule between stand-ins, which note what it does.
+    """A runner between stand-ins, which note what it does.
 
     Attributes:
         refused: why cases are refused, by name. wrong: errors that cases raise, by name.
         ran: names of the cases that ran, each with its lane. kept: how each ended.
     """
 
-    def __init__(self, *cases: Any, lanes: int = 1, device: str = "cuda", free_gib: float = 140.0) -> None:
+    def __init__(
+        self, *cases: Any, lanes: int = 1, device: str = "cuda", free_gib: float = 140.0, stop_early: bool = False
+    ) -> None:
         self.refused: dict[str, Exception] = {}
         self.wrong: dict[str, BaseException] = {}
         self.ran: list[tuple[str, int]] = []
         self.kept: dict[str, str] = {}
+        self.tries: dict[str, str] = {}
         self.done: list[str] = []
         self.together = self._inside = 0
         self._lock = threading.Lock()
@@ -66,7 +63,7 @@ class Stage:
             hangs=Hangs(),
             excused={},
             emit=lambda _event: None,
-            request=SimpleNamespace(stop_early=False),
+            request=SimpleNamespace(stop_early=stop_early),
             finish_looking=lambda: self.done.append("looked"),
             gauge=SimpleNamespace(look_again=lambda: None),
             worker=lambda _assignment, lane=0: lane,
@@ -74,13 +71,13 @@ class Stage:
             kind_of=lambda _assignment: "cpu",
             grade=self.run_trial,
             cases=cases,
+            checks=[],
             assignments=ASSIGNMENTS,
             is_busy=False,
             end_lanes=lambda _lanes: None,
-            settle=lambda: self.done.append("baselines"),
             end_idle=lambda: self.done.append("idle ended"),
         )
-        self.lanes = Lanes(self.judge, self.judge, self.judge)
+        self.lanes = Lanes(lanes, self.judge)
         compilation: Any = SimpleNamespace(
             drop=lambda one: self.done.append(f"drop {one.name}"),
             start=lambda _assignment: None,
@@ -88,17 +85,20 @@ class Stage:
         )
         self.compilation = compilation
         skip: Any = SimpleNamespace(check=self._admit)
-        results: Any = SimpleNamespace(keep=self.keep)
-        problems: Any = {one.name: (None, None) for one in ASSIGNMENTS}
+        self.results: Any = SimpleNamespace(keep=self.keep, stopped={})
+        problems: Any = {one.name: (f"problem of {one.name}", f"model of {one.name}") for one in ASSIGNMENTS}
         hoarding: Any = SimpleNamespace(is_a_fault=lambda _assignment: nullcontext())
         stub = self.judge
-        self.works = Works(stub, stub, stub, hoarding, stub, stub, problems)
-        self.schedule = Schedule(stub, stub, stub, self.lanes, self.works, skip, compilation, results)
+        self.runner = Runner(
+            stub, stub, stub, hoarding, stub, stub, self.lanes, skip, compilation, self.results, problems
+        )
 
     def no_worker(self, *_: Any, **__: Any) -> Any:
         raise Fault.no_worker("no second worker starts")
 
     def _admit(self, place: ReportPlace, _case: Any) -> None:
+        if place.assignment.name in self.results.stopped:
+            raise Fault("skipped", "stopped")
         if place.name in self.refused:
             raise self.refused[place.name]
 
@@ -106,47 +106,49 @@ class Stage:
         self, place: ReportPlace, error: BaseException | None, _evidence: Evidence, is_check: bool = False
     ) -> None:
         assert place.name not in self.kept
+        if error is not None and self.judge.request.stop_early:
+            self.results.stopped.setdefault(place.assignment.name, place.name)
+        self.tries[place.name] = place.tries
         self.kept[place.name] = f"{'check ' if is_check else ''}{error or 'passed'}"
 
-    def run_trial(self, case: Any, worker: int, _number: int, _evidence: Evidence) -> None:
+    def run_trial(self, case: Any, worker: int, evidence: Evidence) -> None:
         with self._lock:
             self._inside += 1
             self.together = max(self.together, self._inside)
             self.ran.append((case.name, worker))
+        evidence.time_s += 1.0
         if case.name in self.wrong:
             raise self.wrong[case.name]
         with self._lock:
             self._inside -= 1
 
 
-def run(stage: Stage, checks: Any = ()) -> Stage:
-    stage.schedule.run_all(checks)
+def run(stage: Stage, *checks: BoundCheck) -> Stage:
+    stage.judge.checks = checks
+    stage.runner.run_all()
     return stage
 
 
-def law(stage: Stage, name: str, of: str, ran: list[str]) -> Work:
-    def function(properties: object) -> None:
-        assert properties is not None
-        ran.append(name)
-
+def law(name: str, of: str, ran: list[Any]) -> BoundCheck:
     at = place(of, "forward", name)
-    return stage.works.of_check(BoundCheck(at.assignment, at.part, name, function))
+    return BoundCheck(at.assignment, at.part, name, lambda properties: ran.append(properties))
 
 
 def test_one_lane_runs_each_assignments_cases_in_order_and_then_its_checks() -> None:
-    ran: list[str] = []
+    ran: list[Any] = []
     stage = Stage(*(case("gelu", f"g{i}") for i in range(3)), *(case("softmax", f"s{i}") for i in range(3)))
-    run(stage, [law(stage, "law of softmax", "softmax", ran), law(stage, "law of gelu", "gelu", ran)])
+    run(stage, law("law of softmax", "softmax", ran), law("law of gelu", "gelu", ran))
     assert list(stage.kept) == ["g0", "g1", "g2", "law of gelu", "s0", "s1", "s2", "law of softmax"]
     assert set(stage.kept.values()) == {"passed", "check passed"}
     assert stage.ran == [(f"g{i}", 0) for i in range(3)] + [(f"s{i}", 0) for i in range(3)]
-    assert ran == ["law of gelu", "law of softmax"]
+    # Two lanes that load one problem.py at the same time have each other's unfinished module: it is loaded before
+    assert [one.problem for one in ran] == ["problem of gelu", "problem of softmax"]
     assert stage.done[0] == "looked"
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_everything_ends_once_whatever_becomes_of_it(lanes: int) -> None:
-    stage = Stage(*(case("softmax", f"s{i}", needs_memory=i in (4, 8)) for i in range(15)), lanes=lanes)
+    stage = Stage(*(case("softmax", f"s{i}", memory_gib=8.0 if i in (4, 8) else None) for i in range(15)), lanes=lanes)
     stage.refused = {"s2": Fault("skipped", "not here"), "s8": Fault("skipped", "too large")}
     stage.wrong = {"s3": Fault.wrong("it is wrong"), "s4": Fault("crashed", "it crashed")}
     run(stage)
@@ -188,7 +190,7 @@ def test_an_interrupted_schedule_keeps_what_has_ended_but_no_crash() -> None:
             stage.lanes.finish()
             raise KeyboardInterrupt
 
-    stage.schedule.results.keep = keep_and_be_interrupted  # type: ignore[method-assign]
+    stage.results.keep = keep_and_be_interrupted
     with pytest.raises(KeyboardInterrupt):
         run(stage)
     assert len(stage.ran) == 30
@@ -207,21 +209,59 @@ def test_nothing_is_run_of_a_submission_that_could_not_be_read() -> None:
     assert stage.kept == {}
 
 
-@pytest.mark.parametrize(("measured", "waits"), [(False, 1), (True, 2)])
-def test_a_case_that_runs_alone_waits_for_the_baselines(measured: bool, waits: int) -> None:
-    """Once more before a call whose memory is measured."""
-    done = run(Stage(case("gelu", "g0", needs_memory=not measured, measured=measured))).done
-    assert done[:2] == ["looked", "baselines"]
-    assert done.count("baselines") == waits
-
-
-def test_without_a_gpu_only_lanes_are_waited_for() -> None:
-    assert "baselines" not in run(Stage(case("gelu", "g0", needs_memory=True), device="cpu")).done
-
-
 @pytest.mark.parametrize(("free_gib", "ended"), [(7.9, 1), (8.0, 0)])
 def test_idle_workers_end_where_they_take_what_a_case_needs(free_gib: float, ended: int) -> None:
-    stage = Stage(case("softmax", "huge", needs_memory=True), case("softmax", "small"), lanes=2, free_gib=free_gib)
+    stage = Stage(case("softmax", "huge", memory_gib=8.0), case("softmax", "small"), lanes=2, free_gib=free_gib)
     run(stage)
     assert stage.done.count("idle ended") == ended
     assert {name for name, _ in stage.ran} == {"huge", "small"}
+
+
+@pytest.mark.parametrize(
+    "error", [pytest.skip.Exception("not here"), pytest.fail.Exception("no"), ZeroDivisionError("grader")], ids=repr
+)
+def test_whatever_a_check_raises_is_its_end(error: BaseException) -> None:
+    def function(properties: object) -> None:
+        assert properties is not None
+        raise error
+
+    at = place("gelu", "forward", "law")
+    done = Stage().runner.do(BoundCheck(at.assignment, at.part, "law", function))
+    assert done.error is error
+
+
+def test_the_first_that_fails_stops_its_assignment_and_nobody_waits_for_the_rest() -> None:
+    """What runs beside it, as a slow tool, ends with its worker."""
+    go_on = threading.Event()
+    names = [f"s{i}" for i in range(12)]
+    stage = Stage(*(case("softmax", name) for name in names), *(case("gelu", "g0"),), lanes=3, stop_early=True)
+    stage.wrong = {"s1": Fault.wrong("it is wrong")}
+    trial = stage.judge.grade
+
+    def grade(one: Any, worker: int, evidence: Evidence) -> None:
+        if one.name == "s5":
+            assert go_on.wait(20)
+        trial(one, worker, evidence)
+
+    stage.judge.grade = grade
+    run(stage)
+    go_on.set()
+    assert stage.kept == {"s0": "passed", "s1": "it is wrong", "g0": "passed"} | dict.fromkeys(names[2:], "stopped")
+
+
+def test_parts_that_hang_are_left_and_the_others_run() -> None:
+    """Two lanes: when the second of two has hung, at most one more is under way."""
+    stage = Stage(*(case(of, f"{of}-{i}") for of in ("gelu", "softmax") for i in range(8)), lanes=2)
+    stage.wrong = {f"gelu-{i}": Fault("timed_out", "no answer within 5 s: stopped") for i in range(8)}
+    kept = run(stage).kept
+    assert [kept[f"softmax-{i}"] for i in range(8)] == ["passed"] * 8
+    ends = [kept[f"gelu-{i}"] for i in range(8)]
+    assert 2 <= ends.count("no answer within 5 s: stopped") <= 3
+    told = [words for words in ends if words.startswith("not run: ")]
+    assert len(told) >= 5
+    assert all(words.endswith(" of this part gave no answer within 5 s; mend these first") for words in told)
+
+
+def test_what_is_smaller_on_a_cpu_says_so() -> None:
+    stage = run(Stage(case("gelu", "g0", cpu={"n": 7}), case("gelu", "g1"), device="cpu"))
+    assert stage.tries == {"g0": "tries it; smaller on the CPU", "g1": "tries it"}

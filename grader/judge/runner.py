@@ -1,0 +1,220 @@
+"""Runs every case and check of a grading once, in one lane or in several. Speed cases follow (`speed/plugin.py`).
+
+`skip.py` says why a case is not run, `trial.py` grades its calls, and `results.py` keeps its result. With several lanes,
+cases that share the machine run first, side by side (`lanes.py`). A case that needs much GPU memory, or measures it,
+runs alone after that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from traceback import clear_frames
+
+import pytest
+
+from grader.judge.cases import BoundCase, BoundCheck, ReportPlace
+from grader.judge.comparison import Comparison
+from grader.judge.compilation import Compilation
+from grader.judge.evidence import Evidence
+from grader.judge.files import Files
+from grader.judge.hoarding import Hoarding
+from grader.judge.lanes import Done, Lanes, Work
+from grader.judge.properties import Properties
+from grader.judge.results import Results
+from grader.judge.run import Run
+from grader.judge.sanitizing import run_watched
+from grader.judge.skip import SkipReasons
+from grader.judge.trial import Trials
+from grader.judge.workers import Workers
+from grader.pool.fault import Fault
+from grader.pool.worker import Worker
+from grader.problem import Params, Problem
+
+KEPT = (
+    "the same case is right in a new process, without the cases before it: consistent with something that is kept from one call to the "
+    "next, as a launch, a grid or a buffer that is kept by shape, or by less, although more decides about it"
+)
+
+
+@dataclass
+class Runner:
+    """Runs the cases and checks of a grading, and keeps their results.
+
+    Attributes:
+        problems: problem.py and its parameters' model, by assignment name. Loaded before the lanes start, because lanes
+            that import one module at the same time may see half of it.
+    """
+
+    run: Run
+    files: Files
+    workers: Workers
+    hoarding: Hoarding
+    comparison: Comparison
+    trials: Trials
+    lanes: Lanes
+    skip: SkipReasons
+    compilation: Compilation
+    results: Results
+    problems: dict[str, tuple[Problem, type[Params]]]
+    _known: set[Worker] = field(init=False, default_factory=set)  # workers that have had a case
+    # The parts, by assignment and part name, of which a wrong case was tried in a new process
+    _asked_alone: set[tuple[str, str]] = field(init=False, default_factory=set)
+
+    def run_all(self) -> None:
+        """Run all cases and checks; in one lane, in the order of problem.toml.
+
+        Raises:
+            KeyboardInterrupt: this process was asked to end. Results of ended cases are kept.
+        """
+        self.files.finish_looking()
+        self.run.gauge.look_again()  # before any code of the student runs
+        works: list[Work] = [*self.run.cases, *self.run.checks]
+        works.sort(key=lambda work: self.run.assignments.index(work.assignment))
+        if self.run.lane_count > 1:
+            self._run_beside([one for one in works if one.shares_the_machine])
+            works = [one for one in works if not one.shares_the_machine]
+        for work in works:
+            if not work.shares_the_machine and not self._is_stopped(work):
+                self._wait_for_others(work)
+            if self._is_admitted(work):
+                self._keep(self.do(work))
+
+    def do(self, work: Work, lane: int = 0) -> Done:
+        """Run a case or check on the submission's worker of a lane."""
+        evidence, place = Evidence(), self._place(work)
+        try:
+            self.run.emit(place.started)
+            self.files.hangs.check(place)
+            with self.hoarding.is_a_fault(work.assignment):
+                if isinstance(work, BoundCheck):
+                    problem, model = self.problems[work.assignment.name]
+                    tried = Properties(self.run, self.workers, self.comparison, place, problem, model, lane)
+                    work.function(properties=tried)
+                elif work.is_apart:
+                    run_watched(self.run, self.files, self.workers, self.comparison, work, evidence)
+                else:
+                    self._grade(work, self.workers.worker(work.assignment, lane), evidence)
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+            self.files.hangs.note(place, error)
+            clear_frames(error.__traceback__)  # frames may hold GPU memory
+            return Done(work, error, evidence)
+        return Done(work, None, evidence)
+
+    def _grade(self, case: BoundCase, worker: Worker, evidence: Evidence) -> None:
+        is_first = worker not in self._known
+        self._known.add(worker)
+        try:
+            self.trials.grade(case, worker, evidence)
+        except Fault as failed:
+            if failed.whose == "answer" and not is_first and self._is_right_alone(case):
+                others = tuple(one for one in failed.details if "consistent with" not in one)
+                raise Fault.wrong(failed.message, (KEPT, *others), failed.map) from None
+            raise
+
+    def _is_right_alone(self, case: BoundCase) -> bool:
+        """Whether a wrong case is right in a new process. Asked once for a part, as a process takes time to start."""
+        if case.place.of_part in self._asked_alone or not case.shares_the_machine:
+            return False
+        self._asked_alone.add(case.place.of_part)
+        try:
+            worker = self.workers.beside(case.assignment, self.workers.kind_of(case.assignment), logged=False)
+            try:
+                self.trials.grade(case, worker, Evidence())
+            finally:
+                worker.kill()
+        except Fault as fault:
+            if fault.whose == "machine" and not fault.of_start:
+                raise
+            return False
+        return True
+
+    def _run_beside(self, works: Sequence[Work]) -> None:
+        """Run works in several lanes.
+
+        Checks go first: each is as much work as several cases, and would keep one lane busy after the others have
+        ended. Neighbouring cases do not run at once: their launches often compile alike, and a kernel that one lane has
+        compiled is cached for the others.
+        """
+        admitted = [work for work in works if self._is_admitted(work)]
+        if self.run.request.stop_early:
+            self._run_until_one_fails(admitted)
+            return
+        checks = [one for one in admitted if isinstance(one, BoundCheck)]
+        cases = [one for one in admitted if isinstance(one, BoundCase)]
+        step = max(1, len(cases) // self.run.lane_count)
+        spread: list[Work] = [*checks, *(case for start in range(step) for case in cases[start::step])]
+        try:
+            for done in self.lanes.run(spread, self.do):
+                self._keep(done)
+        except KeyboardInterrupt:
+            for done in self.lanes.done_already():
+                # A crash is dropped: the signal that ended the judge may have ended the worker too.
+                if not (isinstance(done.error, Fault) and done.error.outcome == "crashed"):
+                    self._keep(done)
+            raise
+
+    def _run_until_one_fails(self, works: Sequence[Work]) -> None:
+        """Run works in several lanes, and keep their results in the order of problem.toml, as one lane would: the first that
+        does not pass stops its assignment, and what has run beside it counts for nothing.
+        """
+        left, ended = deque(works), dict[tuple[str, str, str], Done]()
+
+        def do(work: Work, lane: int) -> Done:
+            return Done(work, None, Evidence()) if self._is_stopped(work) else self.do(work, lane)
+
+        for done in self.lanes.run(works, do):
+            ended[done.work.place.key] = done
+            while left and (left[0].place.key in ended or self._is_stopped(left[0])):
+                work = left.popleft()
+                if self._is_admitted(work):
+                    self._keep(ended[work.place.key])
+            if not left:
+                break  # what still runs counts for nothing
+
+    def _is_stopped(self, work: Work) -> bool:
+        return work.assignment.name in self.results.stopped
+
+    def _is_admitted(self, work: Work) -> bool:
+        try:
+            self.skip.check(work.place, work if isinstance(work, BoundCase) else None)
+        except Exception as refusal:
+            self.results.keep(self._place(work), refusal, Evidence(), is_check=isinstance(work, BoundCheck))
+            return False
+        return True
+
+    def _keep(self, done: Done) -> None:
+        work = done.work
+        error = self.files.excused.get(work.place.of_part) or done.error
+        if isinstance(work, BoundCase):
+            error = self._compiled(work, error)
+        self.results.keep(self._place(work), error, done.evidence, is_check=isinstance(work, BoundCheck))
+
+    def _place(self, work: Work) -> ReportPlace:
+        """The place of a case or check in the report, which tells what is smaller on the CPU."""
+        place = work.place
+        if self.run.device_name == "cpu" and isinstance(work, BoundCase) and work.case.cpu:
+            return replace(place, tries=f"{place.tries}; smaller on the CPU")
+        return place
+
+    def _compiled(self, case: BoundCase, error: BaseException | None) -> BaseException | None:
+        """The case's error, or without a GPU the reason why a launch of a passed case does not compile for one."""
+        if error is not None:
+            self.compilation.drop(case)
+            return error
+        try:
+            self.compilation.start(case.assignment)  # not earlier: there is now something right to compile
+            self.compilation.check(case)
+        except Fault as found:
+            return found
+        return None
+
+    def _wait_for_others(self, case: Work) -> None:
+        """Wait for the lanes, because other workers change how much GPU memory is free. On a small GPU, end idle workers
+        that hold memory the case needs.
+        """
+        self.lanes.finish()
+        needed_gib = case.case.memory_gib if isinstance(case, BoundCase) else None
+        if self.run.device_name == "cuda" and self.run.free_gib() < (needed_gib or 0.0):
+            self.workers.end_idle()
