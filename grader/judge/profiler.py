@@ -241,8 +241,7 @@ class Profiler:
         return found, tool.tool_log
 
     def _timed(self, case: BoundSpeedCase) -> TimedSize:
-        cost = case.problem.cost(case.params, case.dtype)
-        size = TimedSize(size=case.case.tries, bytes_moved=cost.bytes_moved, flops=cost.flops)
+        size = TimedSize(size=case.case.tries)
         if (case.memory_gib or 0.0) > self.run.free_gib():
             return size.model_copy(update={"unknown": f"the GPU has less than {case.memory_gib:g} GiB free"})
         self.run.emit(CaseNote(text=f"is timed at {case.case.tries}"))

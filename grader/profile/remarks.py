@@ -176,7 +176,7 @@ def uncoalesced(launch: Launch) -> Iterator[Remark]:
 
 def _is_far_apart(launch: Launch, access: TracedAccess) -> bool:
     """In CUDA, whether each lane asks for a sector of its own and does not come back for the rest of it."""
-    warps = launch.warps * max(launch.traced.ran, 1)
+    warps = launch.warps * launch.ran
     return (
         not launch.is_triton
         and access.sectors >= 0.9 * access.lanes
@@ -233,12 +233,11 @@ def warps_of(launch: Launch, access: TracedAccess) -> float:
 
 def colliding_warps(launch: Launch) -> float:
     """Warps whose atomics meet at one address of global memory. A warp's own lanes are added up before, or at once."""
-    ran = max(launch.traced.ran, 1)
     named = {one.name for one in launch.traced.tensors}
     small = {
         one.name
         for one in launch.traced.tensors
-        if one.written_once_bytes <= TARGET_BYTES * ran and one.bytes <= MAX_TARGET_BYTES
+        if one.written_once_bytes <= TARGET_BYTES * launch.ran and one.bytes <= MAX_TARGET_BYTES
     }
     own = [one for one in launch.global_accesses("writes") if one.atomic]
     meeting = [one for one in own if one.tensor in small or (one.tensor not in named and _is_one_address(one))]
@@ -256,7 +255,7 @@ def read_again(launch: Launch) -> Iterator[Remark]:
         own = launch.global_accesses("reads", tensor.name)
         asked = sum(min(launch.asked(one), launch.fetched(one)) for one in own)
         once = tensor.read_once_bytes * launch.scale
-        between = min(tensor.read_once_bytes / max(launch.traced.ran, 1) * launch.running, tensor.bytes or math.inf)
+        between = min(tensor.read_once_bytes / launch.ran * launch.running, tensor.bytes or math.inf)
         if not once or asked < TOO_MUCH * once or between < CACHE_SHARE * launch.gpu.l2_mib * (1 << 20):
             continue
         times = asked / once
@@ -349,7 +348,7 @@ def small_blocks(launch: Launch) -> Iterator[Remark]:
     if launch.blocks <= launch.running or launch.traced.dots:
         return
     asked = sum(one.lanes_of_all * one.width_bytes for one in launch.global_accesses())
-    each = asked / max(launch.traced.ran, 1)
+    each = asked / launch.ran
     if 0 < each < BLOCK_BYTES:
         elements = max((one.lanes_of_all // max(one.requests, 1) for one in launch.global_accesses()), default=0)
         size = f"{elements} elements" if launch.is_triton else f"{launch.traced.threads} threads"
@@ -420,7 +419,7 @@ def wave_tail(launch: Launch) -> Iterator[Remark]:
 
 
 def doubles(launch: Launch) -> Iterator[Remark]:
-    number, every = launch.facts.doubles, launch.facts.instructions
+    number, every = launch.facts.texts.doubles, launch.facts.texts.instructions
     if number and number >= DOUBLES * every:
         words = f"{launch.traced.kernel} has {number} of {every} instructions in double precision{IN_FLOAT}"
         yield of_launch("doubles", launch, words)
@@ -433,7 +432,7 @@ def no_tensor_cores(work: Work, launch: Launch) -> Iterator[Remark]:
     if found:
         what = (
             f"products in {_plain(found[0].dtype)} run without tensor cores"
-            if launch.facts.tensor_cores is False
+            if launch.facts.texts.lacks_tensor_cores
             else f"tl.dot takes {_plain(found[0].dtype)}, which is slower on tensor cores than {dtype}"
         )
         mend = f"pass it {dtype}, and let it add up in float32" if is_short else "allow TF32"
@@ -441,7 +440,7 @@ def no_tensor_cores(work: Work, launch: Launch) -> Iterator[Remark]:
 
 
 def _is_slow(launch: Launch, dot: TracedDot, is_short: bool) -> bool:
-    return launch.facts.tensor_cores is False or (is_short and _plain(dot.dtype) not in SHORT)
+    return launch.facts.texts.lacks_tensor_cores or (is_short and _plain(dot.dtype) not in SHORT)
 
 
 def _plain(dtype: str) -> str:

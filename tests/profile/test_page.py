@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from grader.profile.facts import case_profile
 from grader.profile.model import CaseProfile, GpuRun, Profile, TimedSize
@@ -31,8 +32,8 @@ def in_sizes() -> CaseProfile:
             if factor > 1 or one.name != "eager"
         ]
         now = small.model_copy(update={"entrants": tuple(entrants)})
-        found.append(TimedSize(size=f"shape {factor}", bytes_moved=1e6 * factor, flops=1e6, measured=now))
-    compiled = GpuRun(gpu="NVIDIA H100", kernels=(), host_ms=0.2, device_ms=0.7, busy_ms=0.7, allocated_bytes=0)
+        found.append(TimedSize(size=f"shape {factor}", measured=now))
+    compiled = GpuRun(gpu="NVIDIA H100", kernels=(), host_ms=0.2, device_ms=0.7, busy_ms=0.7)
     more = {"counters": (COUNTED,), "compiled": compiled, "generated": "def triton_red_fused(in_ptr0):\n    pass"}
     return bare_case(case="timed", timed=tuple(found), **more)
 
@@ -77,7 +78,7 @@ def hostile() -> Profile:
     launch = case.launches[0]
     line = launch.lines[0].model_copy(update={"source": HOSTILE, "tensor": HOSTILE, "file": HOSTILE})
     own = launch.model_copy(update={"kernel": HOSTILE, "lines": (line,), "notes": (HOSTILE,)})
-    operator = case.operators[0].model_copy(update={"name": HOSTILE, "place": HOSTILE})
+    operator = replace(case.operators[0], name=HOSTILE, place=HOSTILE)
     remark = case.remarks[0].model_copy(update={"sentence": HOSTILE, "file": HOSTILE})
     update = {"launches": (own,), "operators": (operator,), "remarks": (remark,), "unknown": HOSTILE}
     return profile(case.model_copy(update=update), submission=f"/home/{HOSTILE}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -131,12 +132,10 @@ def test_cases_that_have_no_profile_for_one_reason_are_told_together() -> None:
 
 
 def test_what_ran_on_a_gpu_is_there() -> None:
-    ran = GpuRun(
-        gpu="NVIDIA H100", kernels=(KERNEL_THAT_RAN,), host_ms=3.0, device_ms=1.0, busy_ms=0.95, allocated_bytes=0
-    )
+    ran = GpuRun(gpu="NVIDIA H100", kernels=(KERNEL_THAT_RAN,), host_ms=3.0, device_ms=1.0, busy_ms=0.95)
     timed = (
-        TimedSize(size="shape 4", bytes_moved=1, flops=1, measured=measured()),
-        TimedSize(size="shape 8", bytes_moved=1, flops=1, unknown="no memory"),
+        TimedSize(size="shape 4", measured=measured()),
+        TimedSize(size="shape 8", unknown="no memory"),
     )
     said = words(shown(three_passes(ran=ran, timed=timed)))
     assert "softmax_kernel 2 0.9 90% yours" in said
@@ -178,7 +177,7 @@ def test_what_torch_compile_runs_is_told() -> None:
     kernel = KERNEL_THAT_RAN.model_copy(
         update={"name": "triton_red_fused", "own": False, "calls": 1, "time_ms": 0.7, "share": 1.0}
     )
-    compiled = GpuRun(gpu="NVIDIA H100", kernels=(kernel,), host_ms=0.2, device_ms=0.7, busy_ms=0.7, allocated_bytes=0)
+    compiled = GpuRun(gpu="NVIDIA H100", kernels=(kernel,), host_ms=0.2, device_ms=0.7, busy_ms=0.7)
     assert "torch.compile runs calls ms share whose triton_red_fused 1 0.7 100%" in words(
         shown(three_passes(compiled=compiled))
     )
@@ -194,7 +193,7 @@ def test_a_students_words_are_neither_markup_nor_control_characters() -> None:
     hostile = case.model_copy(
         update={
             "launches": (launch.model_copy(update={"kernel": HOSTILE, "lines": (line,), "notes": (HOSTILE,)}),),
-            "operators": (case.operators[0].model_copy(update={"name": HOSTILE, "place": HOSTILE}),),
+            "operators": (replace(case.operators[0], name=HOSTILE, place=HOSTILE),),
             "remarks": (case.remarks[0].model_copy(update={"sentence": HOSTILE, "file": HOSTILE}),),
             "unknown": HOSTILE,
             "counters": (COUNTED.model_copy(update={"name": HOSTILE, "stalls": ((HOSTILE, 1.0),)}),),
