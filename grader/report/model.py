@@ -30,6 +30,7 @@ Outcome = Literal[
 NEEDS_GPU = "needs a CUDA GPU"  # The reason that speed is not graded on a CPU.
 Effort = Literal["full", "quick"]
 INTERRUPTED = "not graded: the run was interrupted"
+CUT_SHORT = "the run was interrupted before everything was graded"
 NOT_RUN = "not run"  # The message of a case that was skipped after a failed one begins so.
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
 # The worst first: the outcome of a part is the first of these that one of its cases has.
@@ -250,6 +251,15 @@ class GroupResult(Model):
     points: Points
     provisional: bool = Field(default=False, description="some of its cases could not run here")
     cases: tuple[CaseResult, ...]
+
+    @property
+    def note(self) -> str:
+        """Why its points are not final or not graded, where its cases' marks do not show that; "" otherwise."""
+        if self.provisional:
+            left_out = [case.message for case in self.cases if case.outcome == "skipped"]
+            return f"some cases {'need a GPU' if all('needs a GPU' in one for one in left_out) else 'were skipped'}"
+        unseen = self.points.is_open and all(case.outcome == "passed" for case in self.cases)
+        return "not graded: its values show on a GPU only, and other cases went wrong" if unseen else ""
 
 
 class Interval(Model):
@@ -522,6 +532,20 @@ class Report(Model):
     def parts(self) -> Iterator[tuple[AssignmentResult, PartResult]]:
         """Every part, with its assignment."""
         return ((one, part) for one in self.assignments for part in one.parts)
+
+    @property
+    def left_out(self) -> Iterator[str]:
+        """What the score says nothing about, in sentences: points that are not graded, and a quick run's limits."""
+        if self.correctness.is_open:
+            open_points = self.correctness.possible - self.correctness.graded
+            yield f"{open_points:g} points of correctness could not be graded here; they are not lost"
+        if self.speed.is_open:
+            cases = [case for _, part in self.parts for case in part.speed.cases]
+            reasons = "; ".join(sorted({case.message for case in cases if case.points.is_open}))
+            why = reasons if cases else "speed was not asked for"
+            yield f"{self.speed.possible - self.speed.graded:g} points of speed are not graded ({why}); they are not lost"
+        if self.effort == "quick":
+            yield "a quick look: a full run tries more and larger cases, and times more rounds"
 
     @model_validator(mode="after")
     def _adds_up(self) -> Report:

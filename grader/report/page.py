@@ -24,6 +24,7 @@ from grader.report.failures import failures
 from grader.report.kernels import kernel_rows, problems
 from grader.report.maps import map_plot
 from grader.report.model import (
+    CUT_SHORT,
     AssignmentResult,
     CaseResult,
     OutputError,
@@ -36,6 +37,7 @@ from grader.report.speed import roofline, speedups, timed_cases
 from grader.report.style import STYLE, points_words, shortened, shown
 from grader.report.svg import Mark
 from grader.verdict.blame import blamed
+from grader.verdict.gpu_time import percent
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_NAME = 80  # A submission's name in a table is cut to this many characters.
@@ -89,6 +91,7 @@ def _environment() -> Environment:
         "css_hash": f"sha256-{digest}",
         "STYLE": STYLE,
         "MAX_LOG": MAX_LOG,
+        "CUT_SHORT": CUT_SHORT,
         "drawn": drawn,
         "map_plot": map_plot,
         "kernel_rows": kernel_rows,
@@ -98,6 +101,7 @@ def _environment() -> Environment:
         "points": points_words,
         "ms": _ms,
         "of_budget": of_budget,
+        "percent": percent,
         "folder_name": lambda path: PurePath(path).name or path,
         "short": lambda name: shortened(name, MAX_NAME),
     }

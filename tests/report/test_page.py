@@ -23,6 +23,7 @@ from grader.report.json_file import write_report
 from grader.report.model import (
     ErrorMap,
     OutputError,
+    Points,
     Report,
     SourceLines,
     SpeedResult,
@@ -138,7 +139,9 @@ def full() -> Report:
             timed("failed", name="long", message="wrong under timing"),
         ),
     )
-    part = make_part(make_case(), wrong, alike, make_case("bf16", "skipped", message="needs a GPU"))
+    far = make_case("bf16", "skipped", message="needs a GPU")
+    open_ = Points(earned=0, graded=2, possible=4)
+    part = make_part(make_case(), wrong, alike, far, points=open_, provisional=True)
     part = part.model_copy(update={"speed": speed})
     report = make_report(part, log="[n-1] hello\n", infra_errors=("the driver was lost",), incomplete=True)
     data = json.loads(report.model_dump_json())
@@ -181,9 +184,12 @@ def test_everything_of_the_report_is_there(full: Report) -> None:
         "the driver was lost",
         "Incomplete: the run was interrupted",
         "needs a GPU",
+        "some cases need a GPU",
+        "2 points of correctness could not be graded here; they are not lost",
         "grader run sub --seed 4711 --device cpu -a softmax",
         "torch 2.13",
-        "not isolated" if full.isolation.note else "unisolated",
+        "unisolated",
+        *full.left_out,
     ):
         assert said in text, said
 
