@@ -219,8 +219,8 @@ def _groups(part: PartResult, detail: Detail) -> RenderableType:
         table.add_row("", f"{len(right)} groups are right", points_text(Points.total(group.points for group in right)))
     for group in part.groups if not right[1:] else [group for group in part.groups if group not in right]:
         marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
-        note = Text(f"  {group.note}" if group.note else "", style="dim")
-        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), points_text(group.points))
+        note = plain(f"  {group.note}" if group.note else "", "dim")
+        table.add_row("", Text.assemble(plain(f"{group.title}  "), marks, note), points_text(group.points))
     return table
 
 
@@ -260,10 +260,10 @@ def _summary(report: Report) -> RenderableType:
     lines += [plain(f"not graded: {fault}", "bold magenta") for fault in report.infra_errors]
     where = environment.gpu or f"CPU, no GPU ({environment.cpu})"
     lines.append(
-        Text(
+        plain(
             f"{where} · torch {environment.torch} · triton {environment.triton or 'none'} · {report.isolation.words} · "
             f"seed {report.seed} · {report.duration_s:.1f} s",
-            style="dim",
+            "dim",
         )
     )
     return Panel(Group(*lines), border_style="magenta" if report.infra_errors else "blue")
