@@ -55,7 +55,7 @@ def page(report: Report, redact: bool = False) -> str:
         failures=failures,
         excerpts=functools.partial(_excerpts, report),
         speed=[plot for plot in (speedups(cases), roofline(cases)) if plot],
-        facts=_facts(report, redact),
+        facts=[(name, value) for name, value in _facts(report, redact) if value],
         replay="" if redact else _replay(report),
     )
 
@@ -171,8 +171,7 @@ def _facts(report: Report, redact: bool) -> Iterator[tuple[str, str]]:
     memory = f", {at.gpu_memory_gib:.0f} GiB" if at.gpu_memory_gib else ""
     yield "GPU", f"{at.gpu}{memory}" if at.gpu else "none"
     yield "processor", at.cpu
-    if not redact:
-        yield "system", at.platform
+    yield "system", at.platform
     told = at.model_dump()
     names = ("grader", "python", "torch", "triton", "cuda", "nvcc", "driver")
     yield "versions", ", ".join(f"{name} {told[name]}" for name in names if told[name])
@@ -182,8 +181,7 @@ def _facts(report: Report, redact: bool) -> Iterator[tuple[str, str]]:
     yield "isolation", where.words + (f", image {where.image}" if where.image else "")
     if limits := where.limits:
         yield "limits", f"{limits.memory_gib:.3g} GiB, {limits.cpus:.3g} processors, {limits.pids} processes"
-    if where.note:
-        yield "beware", where.note
+    yield "beware", where.note
     yield "seed", str(report.seed)
 
 
