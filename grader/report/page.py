@@ -12,7 +12,6 @@ import functools
 import hashlib
 import math
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -21,6 +20,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from grader.report.failures import failures
+from grader.report.json_file import replacing
 from grader.report.kernels import kernel_rows, problems
 from grader.report.maps import map_plot
 from grader.report.model import (
@@ -67,11 +67,8 @@ def rendered(template: str, **values: Any) -> str:
 
 def write_page(text: str, path: Path) -> Path:
     """Write a page, whole or not at all; an earlier one is replaced. Raises OSError."""
-    with tempfile.TemporaryDirectory(prefix=".page-", dir=path.parent) as drafts:
-        draft = Path(drafts, "page")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    return path
+    with replacing({path.name: text}, path.parent):
+        return path
 
 
 @functools.cache
