@@ -217,6 +217,26 @@ def test_hostile_words_in_any_field_stay_words() -> None:
     assert told == {*words.split(), *names.split()}
 
 
+@pytest.mark.parametrize("place", [None, lambda _, file: f"sub/{file}:7"], ids=["in a panel", "as a compiler"])
+def test_hostile_words_in_a_check_stay_words(place: Any) -> None:
+    case = make_case("n-1", "failed", diagnosis=("a clue",), traceback="a frame")
+    spoilt, _ = replaced(case, str, hostile)
+    report, _ = replaced(failing(), str, hostile)
+    told = fields_told(checked(spoilt, report, place, width=6000))
+    assert told >= {
+        "name",
+        "message",
+        "diagnosis",
+        "traceback",
+        "hints",
+        "text",
+        "others",
+        "notes",
+        "infra_errors",
+        "problem",
+    }
+
+
 # Progress -------------------------------------------------------------------------------------------------------------
 
 
