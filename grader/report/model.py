@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
@@ -212,20 +212,31 @@ _FAULTS_OF_FILES: Mapping[Outcome, str] = {
 }
 
 
-class CaseResult(Model):
-    """The result of a case or check."""
+class Result(Model):
+    """How a case or a speed case ended, and the words for it."""
 
     name: str
-    tries: str
     outcome: Outcome
     message: Words = Field(default="", description="what is wrong, in a student's words, or why it was skipped")
     diagnosis: tuple[Words, ...] = ()
     traceback: Words = Field(default="", description="the student's own frames")
+    time_s: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        if self.outcome != "passed" and not self.message:
+            raise ValueError(f"{self.name!r} is {self.outcome} without a message")
+        return self
+
+
+class CaseResult(Result):
+    """The result of a case or check."""
+
+    tries: str
     of_file: bool = Field(default=False, description="a fault of the file, and of no case: nothing was called")
     errors: tuple[OutputError, ...] = ()
     map: ErrorMap | None = Field(default=None, description="of the output that the message is about")
     gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
-    time_s: float = Field(default=0.0, ge=0)
 
     @property
     def title(self) -> str:
@@ -235,12 +246,6 @@ class CaseResult(Model):
     def fault_of_file(self) -> str:
         """What holds for the file, as "does not build"; "" if the result is a case's own."""
         return _FAULTS_OF_FILES.get(self.outcome, "cannot be loaded") if self.of_file else ""
-
-    @model_validator(mode="after")
-    def _explained(self) -> CaseResult:
-        if self.outcome != "passed" and not self.message:
-            raise ValueError(f"case {self.name!r} is {self.outcome} without a message")
-        return self
 
 
 class GroupResult(Model):
@@ -333,24 +338,16 @@ class SpeedMeasurement(Model):
     alone: Alone = Alone()
 
 
-class SpeedCaseResult(Model):
+class SpeedCaseResult(Result):
     """The result of a speed case. `passed` means that the submission was timed; points depend on the bands."""
 
-    name: str
     size: str
-    outcome: Outcome
-    message: Words = ""
-    diagnosis: tuple[Words, ...] = ()
-    traceback: Words = ""
     points: Points
     bands: tuple[BandResult, ...]
     measured: SpeedMeasurement | None = None
-    time_s: float = Field(default=0.0, ge=0, description="of the measurement")
 
     @model_validator(mode="after")
-    def _explained(self) -> SpeedCaseResult:
-        if self.outcome != "passed" and not self.message:
-            raise ValueError(f"speed case {self.name!r} is {self.outcome} without a message")
+    def _timed(self) -> SpeedCaseResult:
         if self.outcome == "passed" and self.measured is None and not self.message:
             raise ValueError(f"speed case {self.name!r} passed without a measurement")
         return self
