@@ -9,43 +9,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 SCHEMA_VERSION: Literal[1] = 1
 
+# The worst first: the outcome of a part is the first of these that one of its cases has.
 Outcome = Literal[
-    "passed",
-    "failed",
-    "not_implemented",
+    "infra_error",
+    "forbidden",
     "build_failed",
     "crashed",
     "timed_out",
     "out_of_memory",
-    "forbidden",
+    "failed",
+    "not_implemented",
+    "passed",
     "skipped",
-    "infra_error",
 ]
+SEVERITY: tuple[Outcome, ...] = get_args(Outcome)
 NEEDS_GPU = "needs a CUDA GPU"  # The reason that speed is not graded on a CPU.
 Effort = Literal["full", "quick"]
 INTERRUPTED = "not graded: the run was interrupted"
 CUT_SHORT = "the run was interrupted before everything was graded"
 NOT_RUN = "not run"  # The message of a case that was skipped after a failed one begins so.
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
-# The worst first: the outcome of a part is the first of these that one of its cases has.
-SEVERITY: tuple[Outcome, ...] = (
-    "infra_error",
-    "forbidden",
-    "build_failed",
-    "crashed",
-    "timed_out",
-    "out_of_memory",
-    "failed",
-    "not_implemented",
-    "passed",
-    "skipped",
-)
 
 # JSON has no infinities: an infinite error is written as null.
 Finite = Annotated[
@@ -557,5 +546,4 @@ class Report(Model):
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """The outcome of a part with cases of these outcomes."""
-    every = set(outcomes)
-    return next((outcome for outcome in SEVERITY if outcome in every), "skipped")
+    return min(outcomes, key=SEVERITY.index, default="skipped")
