@@ -79,7 +79,7 @@ class Profiler:
         try:
             self.files.check_present(sizes.declared.assignment)
         except Fault as absent:
-            return Profiled(profile=_blank(sizes.declared).model_copy(update={"unknown": _words(absent)}))
+            return Profiled(profile=_blank(sizes.declared, _words(absent)))
         found = self._without_a_gpu(sizes)
         if self.run.device_name == "cuda":
             return self._with_a_gpu(sizes, found)
@@ -96,10 +96,9 @@ class Profiler:
                 outcome = fault.outcome if isinstance(fault, Fault) else "out_of_memory"
                 if outcome == "out_of_memory" and case is not sizes.cases[-1]:
                     continue
-                return Profiled(profile=_also(_blank(case), f"it could not be traced: {_words(fault)}"))
+                return Profiled(profile=_blank(case, f"it could not be traced: {_words(fault)}"))
             kernels, missing = self._compiled(case)
-            blank = _blank(case).model_copy(update={"unknown": missing})
-            profile = case_profile(blank, trace, kernels, case.assignment.spec.gpu, self._sources())
+            profile = case_profile(_blank(case, missing), trace, kernels, case.assignment.spec.gpu, self._sources())
             return Profiled(profile=profile, texts=texts_of(kernels))
         raise AssertionError("a speed case has a size")
 
@@ -241,8 +240,7 @@ class Profiler:
         return found, tool.tool_log
 
     def _timed(self, case: BoundSpeedCase) -> TimedSize:
-        cost = case.problem.cost(case.params, case.dtype)
-        size = TimedSize(size=case.case.tries, bytes_moved=cost.bytes_moved, flops=cost.flops)
+        size = TimedSize(size=case.case.tries)
         if (case.memory_gib or 0.0) > self.run.free_gib():
             return size.model_copy(update={"unknown": f"the GPU has less than {case.memory_gib:g} GiB free"})
         self.run.emit(CaseNote(text=f"is timed at {case.case.tries}"))
@@ -282,7 +280,7 @@ def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
     return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-def _blank(case: BoundSpeedCase) -> CaseProfile:
+def _blank(case: BoundSpeedCase, unknown: str) -> CaseProfile:
     cost = case.problem.cost(case.params, case.dtype)
     return CaseProfile(
         assignment=case.assignment.name,
@@ -291,6 +289,7 @@ def _blank(case: BoundSpeedCase) -> CaseProfile:
         size=case.case.tries,
         dtype=case.case.dtype,
         gpu=case.assignment.spec.gpu.name,
+        unknown=unknown,
         needed_bytes=cost.bytes_moved,
         needed_flops=cost.flops,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from grader.grading import grade
 from grader.messages import Event, Profiled, Request
 from grader.profile.model import CaseProfile, Profile
 from grader.profile.page import page
+from grader.report.json_file import replacing
 
 JSON, PAGE, TEXTS = "profile.json", "profile.html", "kernels"
 
@@ -47,15 +47,7 @@ def profile(request: Request, on_event: Callable[[Event], None]) -> tuple[Profil
 def write(found: Profile, texts: Mapping[str, str], folder: Path) -> Path:
     """Write profile.json, its page and the texts; an earlier profile's are removed. Returns the page's path. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".profile-", dir=folder) as drafts:
-        made = {JSON: found.model_dump_json(indent=2) + "\n", PAGE: page(found)}
-        made |= {f"{TEXTS}/{name}": text for name, text in texts.items()}
-        for name, text in made.items():
-            path = Path(drafts, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+    made = {JSON: found.model_dump_json(indent=2) + "\n", PAGE: page(found)}
+    with replacing(made | {f"{TEXTS}/{name}": text for name, text in texts.items()}, folder):
         shutil.rmtree(folder / TEXTS, ignore_errors=True)
-        for name in (JSON, PAGE, TEXTS):
-            if Path(drafts, name).exists():
-                Path(drafts, name).replace(folder / name)
     return folder / PAGE

@@ -68,21 +68,24 @@ class Compiled:
     """What the compiler's texts say of a kernel, by line of the student's file.
 
     Attributes:
-        widths: by verb and line, bytes of a thread's access to global memory, of each instruction.
+        widths: by verb and line, bytes of a thread's widest access to global memory.
         layouts: by verb and line, the layouts of the blocks of pointers.
         functions: by line, names of functions of CUDA's library, as `tanhf`, and of calls.
-        doubles: by line, the number of instructions on float64.
-        instructions: of PTX.
+        instructions, doubles: of PTX, each counted once; `doubles` are those on float64.
         has_dot, has_tensor_cores: whether products of tiles are computed, and whether by tensor cores.
     """
 
-    widths: dict[tuple[Verb, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    widths: dict[tuple[Verb, int], int] = field(default_factory=dict)
     layouts: dict[tuple[Verb, int], list[Layout]] = field(default_factory=lambda: defaultdict(list))
     functions: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    doubles: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     instructions: int = 0
+    doubles: int = 0
     has_dot: bool = False
     has_tensor_cores: bool = False
+
+    @property
+    def lacks_tensor_cores(self) -> bool:
+        return self.has_dot and not self.has_tensor_cores
 
 
 def read(kernel: CompiledKernel, file: str) -> Compiled:
@@ -295,8 +298,7 @@ def _read_ptx(text: str, file: str, found: Compiled) -> None:
         parts = opcode.split(".")
         if parts[0] in ("ld", "st") and "global" in parts:
             if width := _width(parts):
-                key: tuple[Verb, int] = ("reads" if parts[0] == "ld" else "writes", own)
-                _append(found.widths, key, width)
+                _widen(found, "reads" if parts[0] == "ld" else "writes", own, width)
         elif opcode.startswith("cp.async."):
             _read_copy(parts, line, own, found)
         elif opcode.startswith(TENSOR_CORES):
@@ -304,7 +306,7 @@ def _read_ptx(text: str, file: str, found: Compiled) -> None:
         elif parts[0] == "call":
             calls = _read_call(line, own, found)
         elif "f64" in parts and parts[0] not in ("ld", "st", "mov"):
-            _count(found.doubles, own)
+            found.doubles += 1
 
 
 def _ptx_places(line: str, files: Mapping[str, str]) -> Places:
@@ -331,7 +333,7 @@ def _read_copy(parts: list[str], line: str, own: int, found: Compiled) -> None:
     operands = line.replace(";", "").split("], ")
     size = operands[2].split(",")[0].strip() if len(operands) > 2 else ""
     if re.fullmatch(r"0x[0-9a-fA-F]{1,2}|\d{1,2}", size):
-        _append(found.widths, ("reads", own), int(size, 0))
+        _widen(found, "reads", own, int(size, 0))
 
 
 def _read_call(line: str, own: int, found: Compiled) -> bool:
@@ -345,14 +347,10 @@ def _read_call(line: str, own: int, found: Compiled) -> bool:
     return not name and not line.endswith(";")
 
 
-def _append(table: dict[tuple[Verb, int], list[int]], key: tuple[Verb, int], width: int) -> None:
-    if (key in table or len(table) < MAX_ENTRIES) and len(table[key]) < MAX_ENTRIES:
-        table[key].append(width)
-
-
-def _count(table: dict[int, int], line: int) -> None:
-    if line in table or len(table) < MAX_ENTRIES:
-        table[line] += 1
+def _widen(found: Compiled, verb: Verb, line: int, width: int) -> None:
+    place = verb, line
+    if place in found.widths or len(found.widths) < MAX_ENTRIES:
+        found.widths[place] = max(width, found.widths.get(place, 0))
 
 
 READ = {"ttgir": _read_ttgir, "ptx": _read_ptx}  # by the kind of a text; SASS is for people

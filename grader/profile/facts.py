@@ -13,13 +13,11 @@ from grader.profile.model import (
     GpuRun,
     LaunchProfile,
     LineTraffic,
-    OperatorTraffic,
     RanLine,
-    TensorTraffic,
 )
 from grader.profile.occupancy import occupancy
 from grader.profile.remarks import Work, remarks
-from grader.protocol import CompiledKernel, Gpu, GpuTrace, Trace, TracedAccess, TracedOperator, TracedTensor
+from grader.protocol import CompiledKernel, Gpu, GpuTrace, Trace, TracedAccess
 from grader.verdict import text
 from grader.verdict.advice import IN_DOUBLE
 from grader.verdict.gpu_time import is_own, short_name
@@ -27,6 +25,7 @@ from grader.verdict.gpu_time import is_own, short_name
 CUT = "a block made too many accesses and was stopped: its counts are too low"
 NOTHING = "the call launched no kernel, and no operator of PyTorch moved data"
 MAX_SOURCE = 200  # A line of source is cut to this many characters.
+MAX_NAMES = 3  # A line names at most this many functions.
 
 
 def case_profile(
@@ -49,16 +48,15 @@ def case_profile(
         needed_flops=case.needed_flops,
         in_double=tuple(place for one in compiled for place, _ in IN_DOUBLE.findall(one.ptxas)),
     )
-    is_cut = any(one.traced.cut for one in work.launches)
+    is_cut = any(one.is_cut for one in work.launches)
     unknown = "; ".join(filter(None, (case.unknown, CUT if is_cut else "")))
     return case.model_copy(
         update={
             "unknown": unknown if work.launches or work.operators else NOTHING,
             "moved_bytes": work.moved_bytes,
             "is_cut": is_cut,
-            "allocated_bytes": float(trace.allocated_bytes),
             "launches": tuple(launch_profile(one, sources) for one in work.launches),
-            "operators": tuple(map(operator_traffic, trace.operators)),
+            "operators": trace.operators,
             "remarks": remarks(work),
         }
     )
@@ -72,19 +70,18 @@ def launch_profile(launch: Launch, sources: Mapping[str, str]) -> LaunchProfile:
         line=traced.line,
         grid=(traced.grid[0], traced.grid[1], traced.grid[2]),
         threads=traced.threads,
-        sampled=traced.ran,
         launches=traced.launches,
         registers=facts.registers,
         spilled_bytes=facts.spilled_bytes,
         shared_bytes=launch.shared_bytes,
         occupancy=launch.occupancy if known else None,
         waves=launch.waves if known and launch.waves.slots else None,
-        barriers=traced.barriers * launch.scale,
         flops=launch.flops,
         moved_bytes=launch.moved_bytes,
         lines=tuple(_line(launch, one, sources) for one in traced.accesses),
-        tensors=tuple(_tensor(launch, one) for one in traced.tensors),
-        notes=facts.notes,
+        notes=tuple(
+            f"line {line} calls {', '.join(names[:MAX_NAMES])}" for line, names in facts.texts.functions.items() if line
+        ),
     )
 
 
@@ -96,7 +93,6 @@ def _line(launch: Launch, access: TracedAccess, sources: Mapping[str, str]) -> L
         verb=access.verb,
         space=access.space,
         tensor=access.tensor,
-        width_bytes=launch.facts.widths.get((access.verb, access.line), access.width_bytes),
         bytes=launch.asked(access),
         sectors_ratio=launch.ratio(access),
         idle_share=idle_share(access),
@@ -108,27 +104,6 @@ def _line(launch: Launch, access: TracedAccess, sources: Mapping[str, str]) -> L
 def source_line(sources: Mapping[str, str], file: str, line: int) -> str:
     lines = text.lines(sources.get(file, ""))
     return lines[line - 1].strip()[:MAX_SOURCE] if 0 < line <= len(lines) else ""
-
-
-def _tensor(launch: Launch, tensor: TracedTensor) -> TensorTraffic:
-    return TensorTraffic(
-        name=tensor.name,
-        bytes=float(tensor.bytes),
-        read_bytes=sum(map(launch.asked, launch.global_accesses("reads", tensor.name))),
-        written_bytes=sum(map(launch.asked, launch.global_accesses("writes", tensor.name))),
-        read_once_bytes=tensor.read_once_bytes * launch.scale,
-        is_of_call=tensor.is_of_call,
-    )
-
-
-def operator_traffic(operator: TracedOperator) -> OperatorTraffic:
-    return OperatorTraffic(
-        name=operator.name,
-        place=operator.place,
-        calls=operator.calls,
-        read_bytes=float(operator.read_bytes),
-        written_bytes=float(operator.written_bytes),
-    )
 
 
 def gpu_run(trace: GpuTrace, own: Collection[str], table: Gpu, name: str) -> GpuRun:
@@ -167,7 +142,6 @@ def gpu_run(trace: GpuTrace, own: Collection[str], table: Gpu, name: str) -> Gpu
         host_ms=trace.host_s * 1e3,
         device_ms=trace.device_s * 1e3,
         busy_ms=trace.busy_s * 1e3,
-        allocated_bytes=trace.allocated_bytes,
         missing=max(trace.ran_of_all - len(trace.ran), 0),
     )
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from grader.profile.compiled import coalescing, read
+from grader.profile.compiled import Compiled, coalescing, read
 from grader.profile.model import Occupancy, Waves
 from grader.profile.occupancy import occupancy, waves
 from grader.protocol import CompiledKernel, Gpu, TracedAccess, TracedLaunch
@@ -21,7 +21,6 @@ SECTOR = 32  # Memory is moved in sectors of this many bytes.
 # A thread of a kernel that was not compiled is taken to use these: they do not limit the occupancy.
 USUAL_REGISTERS = 32
 SHARED = 1.05  # Blocks that write more than this times a tensor's bytes would write it more than once.
-MAX_NAMES = 3  # A line names at most this many functions.
 
 
 @dataclass(frozen=True)
@@ -31,20 +30,14 @@ class Facts:
     Attributes:
         registers, spilled_bytes: of a thread; None if they are not known.
         shared_bytes: of a block, without what a CUDA launch adds.
-        instructions, doubles: in the code of a thread, each counted once; `doubles` are those on float64.
-        tensor_cores: whether an instruction uses them; None if that is not known.
-        notes: sentences, as `tanh is a call`.
-        widths, ratios: by verb and line, the bytes of a lane's access, and sectors by the fewest possible.
+        texts: what TTGIR and PTX say.
+        ratios: by verb and line, sectors by the fewest possible.
     """
 
     registers: int | None = None
     spilled_bytes: int | None = None
     shared_bytes: int = 0
-    instructions: int = 0
-    doubles: int = 0
-    tensor_cores: bool | None = None
-    notes: tuple[str, ...] = ()
-    widths: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    texts: Compiled = field(default_factory=Compiled)
     ratios: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
 
@@ -65,10 +58,41 @@ class Launch:
         """Of a block."""
         return max(-(-self.traced.threads // self.gpu.warp), 1)
 
+    @functools.cached_property
+    def shared_work(self) -> float | None:
+        """The share of a launch's work that its traced blocks did, if blocks take their work from a counter in memory; otherwise None.
+
+        On a CPU blocks run one after another, so the first block takes work that on a GPU others do. The share is that which was
+        written of the call's largest tensor, of those that no atomic writes.
+        """
+        traced = self.traced
+        atomic = {one.tensor for one in self.global_accesses() if one.atomic}
+        written = [
+            one for one in traced.tensors if one.is_of_call and one.written_once_bytes and one.name not in atomic
+        ]
+        largest = max(written, key=lambda one: one.bytes, default=None)
+        if (
+            not atomic
+            or largest is None
+            or self.blocks * largest.written_once_bytes <= SHARED * traced.ran * largest.bytes
+        ):
+            return None
+        return 1 / max(largest.bytes / largest.written_once_bytes, 1.0)
+
+    @property
+    def ran(self) -> float:
+        """The number of blocks whose work the trace counts."""
+        return max(self.traced.ran, 1) if self.shared_work is None else self.blocks * self.shared_work
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether counts are too low, because a block was stopped."""
+        return self.traced.cut and self.shared_work is None
+
     @property
     def scale(self) -> float:
         """The factor from the blocks that ran to all blocks of all launches."""
-        return self.blocks / max(self.traced.ran, 1) * self.traced.launches
+        return self.blocks / self.ran * self.traced.launches
 
     @property
     def shared_bytes(self) -> int:
@@ -152,7 +176,7 @@ class Launch:
     @property
     def read_by_block(self) -> float:
         """Different bytes that one block reads."""
-        return sum(one.read_once_bytes for one in self.traced.tensors) / max(self.traced.ran, 1)
+        return sum(one.read_once_bytes for one in self.traced.tensors) / self.ran
 
 
 def conflicts(access: TracedAccess) -> float | None:
@@ -204,87 +228,28 @@ def launches(traced: Sequence[TracedLaunch], compiled: Sequence[CompiledKernel],
             )
             known.append((kernel.name if is_own else one.name, kernel, facts))
     seen: dict[str, int] = {}
-    for launch in map(as_shared, traced):
+    for launch in traced:
         name = launch.kernel.partition("<")[0].rpartition("::")[2].strip()  # without template arguments and namespace
         fitting = [one for one in known if one[0] == name]
         fitting = [one for one in fitting if one[1].warps * gpu.warp == launch.threads] or fitting
         facts = Facts()
         if fitting:
             _, kernel, facts = fitting[min(seen.get(name, 0), len(fitting) - 1)]
-            facts = _with_texts(facts, kernel, launch)
+            file = next((one.file for one in launch.accesses if one.file), "")
+            if kernel.texts and file:
+                texts = read(kernel, file)
+                facts = replace(facts, texts=texts, ratios=_ratios(texts, launch))
             launch = replace(launch, threads=kernel.warps * gpu.warp or launch.threads)
         seen[name] = seen.get(name, 0) + 1
         yield Launch(launch, facts, gpu)
 
 
-def as_shared(launch: TracedLaunch) -> TracedLaunch:
-    """The launch as if all its blocks had run, if blocks take their work from a counter in memory; otherwise the launch itself.
-
-    On a CPU blocks run one after another, so the first block takes work that on a GPU others do. Its share of the whole is the
-    written share of the call's largest tensor, of those that no atomic writes.
-    """
-    atomic = {one.tensor for one in launch.accesses if one.atomic and one.space == "global"}
-    written = [one for one in launch.tensors if one.is_of_call and one.written_once_bytes and one.name not in atomic]
-    largest = max(written, key=lambda one: one.bytes, default=None)
-    blocks = math.prod(launch.grid)
-    if not atomic or largest is None or blocks * largest.written_once_bytes <= SHARED * launch.ran * largest.bytes:
-        return launch
-    factor = max(largest.bytes / largest.written_once_bytes, 1.0)
-
-    def grown(number: int) -> int:
-        return round(number * factor)
-
-    return replace(
-        launch,
-        ran=blocks,
-        cut=False,
-        barriers=grown(launch.barriers),
-        accesses=tuple(
-            replace(
-                one,
-                requests=grown(one.requests),
-                lanes=grown(one.lanes),
-                lanes_of_all=grown(one.lanes_of_all),
-                sectors=grown(one.sectors),
-                least_sectors=grown(one.least_sectors),
-                passes=grown(one.passes),
-                least_passes=grown(one.least_passes),
-            )
-            for one in launch.accesses
-        ),
-        tensors=tuple(
-            replace(
-                one,
-                read_once_bytes=grown(one.read_once_bytes),
-                written_once_bytes=grown(one.written_once_bytes),
-            )
-            for one in launch.tensors
-        ),
-        dots=tuple(replace(one, flops=grown(one.flops)) for one in launch.dots),
-    )
-
-
-def _with_texts(facts: Facts, kernel: CompiledKernel, launch: TracedLaunch) -> Facts:
-    """The facts, with those of the kernel's TTGIR and PTX about the lines of a launch."""
-    file = next((one.file for one in launch.accesses if one.file), "")
-    if not kernel.texts or not file:
-        return facts
-    found = read(kernel, file)
-    widths = {(verb, line): max(bytes_) for (verb, line), bytes_ in found.widths.items()}
+def _ratios(texts: Compiled, launch: TracedLaunch) -> dict[tuple[str, int], float]:
+    """By verb and line, the most sectors by the fewest possible of an access whose block has a known layout."""
     ratios: dict[tuple[str, int], float] = {}
     for one in launch.accesses:
-        place = (one.verb, one.line)
-        known = (coalescing(one, layout, widths.get(place, 0)) for layout in found.layouts.get(place, ()))
+        place = one.verb, one.line
+        known = (coalescing(one, layout, texts.widths.get(place, 0)) for layout in texts.layouts.get(place, ()))
         if one.space == "global" and (fewest := [ratio for ratio in known if ratio is not None]):
             ratios[place] = max(min(fewest), ratios.get(place, 0.0))
-    return replace(
-        facts,
-        instructions=found.instructions,
-        doubles=sum(found.doubles.values()),
-        tensor_cores=found.has_tensor_cores if found.has_dot else None,
-        notes=tuple(
-            f"line {line} calls {', '.join(names[:MAX_NAMES])}" for line, names in found.functions.items() if line
-        ),
-        widths={place: bytes_ for place, bytes_ in widths.items() if place[1]},
-        ratios=ratios,
-    )
+    return ratios

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from grader.protocol import TracedOperator
 from grader.report.model import SpeedMeasurement
 
 MAX_REMARKS = 3  # A profile has at most this many remarks for each case.
@@ -23,7 +24,6 @@ class LineTraffic(Record):
 
     Attributes:
         tensor: name of the kernel's parameter or shared variable; "" if it is not known.
-        width_bytes: of one lane's access, 0 if it is not known.
         bytes: asked for by all lanes.
         sectors_ratio: sectors of 32 bytes that are moved, by the fewest possible; None if they are not known.
         idle_share: of the lanes, those that a branch or a mask turned off.
@@ -36,30 +36,11 @@ class LineTraffic(Record):
     verb: Literal["reads", "writes"]
     space: Literal["global", "shared"]
     tensor: str
-    width_bytes: int
     bytes: float
     sectors_ratio: float | None = None
     idle_share: float = 0.0
     conflicts: float | None = None
     atomic: bool = False
-
-
-class TensorTraffic(Record):
-    """What a launch moves of one tensor in global memory.
-
-    Attributes:
-        bytes: the tensor's size.
-        read_bytes, written_bytes: asked for by all lanes of the launch.
-        read_once_bytes: as `read_bytes`, where no block reads a byte twice.
-        is_of_call: whether it is an input or an output; otherwise the submission allocated it.
-    """
-
-    name: str
-    bytes: float
-    read_bytes: float = 0.0
-    written_bytes: float = 0.0
-    read_once_bytes: float = 0.0
-    is_of_call: bool = True
 
 
 class Occupancy(Record):
@@ -94,7 +75,6 @@ class LaunchProfile(Record):
 
     Attributes:
         threads: of a block.
-        sampled: of its blocks, those that ran for the profile.
         launches: how many launches in a row were alike.
         registers, spilled_bytes: of a thread; None if the kernel was not compiled here. shared_bytes: of a block.
         occupancy, waves: None where registers are not known.
@@ -107,29 +87,16 @@ class LaunchProfile(Record):
     line: int
     grid: tuple[int, int, int]
     threads: int
-    sampled: int
     launches: int = 1
     registers: int | None = None
     spilled_bytes: int | None = None
     shared_bytes: int = 0
     occupancy: Occupancy | None = None
     waves: Waves | None = None
-    barriers: float = 0.0
     flops: float = 0.0
     moved_bytes: float = 0.0
     lines: tuple[LineTraffic, ...] = ()
-    tensors: tuple[TensorTraffic, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-class OperatorTraffic(Record):
-    """An operator of PyTorch that moved data in the call."""
-
-    name: str
-    place: str
-    calls: int
-    read_bytes: float
-    written_bytes: float
 
 
 class Remark(Record):
@@ -186,7 +153,6 @@ class GpuRun(Record):
     host_ms: float
     device_ms: float
     busy_ms: float
-    allocated_bytes: float
     missing: int = 0
 
 
@@ -228,13 +194,11 @@ class TimedSize(Record):
     """A speed case at one of its sizes, timed in rounds beside the other entrants.
 
     Attributes:
-        size: in words. bytes_moved, flops: the least work of a call.
+        size: in words.
         unknown: why it was not timed; "" if it was.
     """
 
     size: str
-    bytes_moved: float
-    flops: float
     measured: SpeedMeasurement | None = None
     unknown: str = ""
 
@@ -265,9 +229,8 @@ class CaseProfile(Record):
     needed_flops: float = 0.0
     moved_bytes: float = 0.0
     is_cut: bool = False
-    allocated_bytes: float = 0.0
     launches: tuple[LaunchProfile, ...] = ()
-    operators: tuple[OperatorTraffic, ...] = ()
+    operators: tuple[TracedOperator, ...] = ()
     ran: GpuRun | None = None
     counters: tuple[KernelCounters, ...] = ()
     compiled: GpuRun | None = None

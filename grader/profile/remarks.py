@@ -8,13 +8,13 @@ or the whole case: where they are a small share of all bytes it is not made, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from grader.profile.launches import Launch, conflicts, idle_share
 from grader.profile.model import MAX_REMARKS, Occupancy, Remark
 from grader.profile.units import bytes_words
-from grader.protocol import TracedAccess, TracedDot, TracedOperator
+from grader.protocol import TracedAccess, TracedOperator
 
 SMALL = 0.1  # Nothing is said of less than this share of a case's bytes: it cannot be what makes the case slow.
 # Sectors, passes, bytes read again, bytes of all kernels: half as much again as would do. What a mask cuts at the ends of rows stays below.
@@ -87,9 +87,14 @@ class Work:
 def remarks(work: Work) -> tuple[Remark, ...]:
     """At most MAX_REMARKS, each of another cause, first those about the most bytes; of equal ones, those of the earlier rule."""
     enough = SMALL * work.all_bytes
-    found = [one for rule in OF_WORK for one in rule(work) if one.bytes >= enough]
+
+    def of_launches(rules: Sequence[Callable[[Launch], Iterator[Remark]]]) -> list[Remark]:
+        return [one for rule in rules for launch in work.launches for one in rule(launch)]
+
+    every = [one for rule in OF_WORK for one in rule(work)] + of_launches(OF_LAUNCH)
+    found = [one for one in every if one.bytes >= enough]
     if not found:
-        found = [one for launch in work.launches for one in narrow_loads(launch) if one.bytes >= enough]
+        found = [one for one in of_launches((narrow_loads,)) if one.bytes >= enough]
     first: dict[str, Remark] = {}
     for one in sorted(found, key=lambda one: -one.bytes):
         first.setdefault(one.cause, one)
@@ -105,25 +110,11 @@ def launch_bytes(launch: Launch) -> float:
     return sum(map(launch.moved, launch.traced.accesses))
 
 
-def of_lines(cause: str, launch: Launch, accesses: list[TracedAccess], sentence: str) -> Remark:
-    """About lines of a kernel, at the first of them."""
-    return Remark(
-        cause=cause,
-        sentence=f"{sentence}.",
-        file=accesses[0].file,
-        line=accesses[0].line,
-        bytes=sum(map(launch.moved, accesses)),
-    )
-
-
-def of_launch(cause: str, launch: Launch, sentence: str) -> Remark:
-    return Remark(
-        cause=cause,
-        sentence=f"{sentence}.",
-        file=launch.file,
-        line=launch.traced.line,
-        bytes=launch_bytes(launch),
-    )
+def of_launch(cause: str, launch: Launch, sentence: str, lines: Sequence[TracedAccess] = ()) -> Remark:
+    """About lines of a kernel, at the first of them; without lines, about the launch."""
+    file, line = (lines[0].file, lines[0].line) if lines else (launch.file, launch.traced.line)
+    size = sum(map(launch.moved, lines or launch.traced.accesses))
+    return Remark(cause=cause, sentence=f"{sentence}.", file=file, line=line, bytes=size)
 
 
 def of_place(cause: str, place: str, sentence: str, size: float) -> Remark:
@@ -165,18 +156,18 @@ def uncoalesced(launch: Launch) -> Iterator[Remark]:
         if is_far
         else "let neighbouring threads take neighbouring elements"
     )
-    yield of_lines(
+    yield of_launch(
         "strided-by-rows" if is_far else "uncoalesced",
         launch,
-        found,
         f"{_verbs(found)} and moves {launch.ratio(first) or 1.0:.1f} × the bytes it asks for through L2, in sectors of 32 bytes"
         f"{apart}: {hint}",
+        found,
     )
 
 
 def _is_far_apart(launch: Launch, access: TracedAccess) -> bool:
     """In CUDA, whether each lane asks for a sector of its own and does not come back for the rest of it."""
-    warps = launch.warps * max(launch.traced.ran, 1)
+    warps = launch.warps * launch.ran
     return (
         not launch.is_triton
         and access.sectors >= 0.9 * access.lanes
@@ -191,11 +182,11 @@ def idle_lanes(launch: Launch) -> Iterator[Remark]:
     if found and sum(one.lanes_of_all for one in found) >= every / 2:
         why = "its mask" if launch.is_triton else "a branch"
         mend = "take a block that fits the row" if launch.is_triton else "let whole warps take the same way"
-        yield of_lines(
+        yield of_launch(
             "idle-lanes",
             launch,
-            found,
             f"{_verbs(found)} while {idle_share(found[0]):.0%} of the lanes do nothing, turned off by {why}: {mend}",
+            found,
         )
 
 
@@ -203,12 +194,12 @@ def bank_conflicts(launch: Launch) -> Iterator[Remark]:
     found = [one for one in launch.traced.accesses if (conflicts(one) or 1) >= TOO_MUCH]
     found.sort(key=lambda one: one.passes, reverse=True)
     if found:
-        yield of_lines(
+        yield of_launch(
             "bank-conflicts",
             launch,
-            found,
             f"{_verbs(found)} in shared memory with bank conflicts, {conflicts(found[0]):.0f} passes where one would do: "
             "pad each row of the array by one element",
+            found,
         )
 
 
@@ -221,7 +212,7 @@ def atomics(launch: Launch) -> Iterator[Remark]:
             f"adds to one address of {found[0].tensor or 'memory'}, in {warps:.3g} warps one after another: "
             "add up within a block first, and let one thread add the block's sum"
         )
-        yield of_lines("atomics-on-one-address", launch, found, words).model_copy(
+        yield of_launch("atomics-on-one-address", launch, words, found).model_copy(
             update={"bytes": launch_bytes(launch)}  # all of it waits
         )
 
@@ -233,12 +224,11 @@ def warps_of(launch: Launch, access: TracedAccess) -> float:
 
 def colliding_warps(launch: Launch) -> float:
     """Warps whose atomics meet at one address of global memory. A warp's own lanes are added up before, or at once."""
-    ran = max(launch.traced.ran, 1)
     named = {one.name for one in launch.traced.tensors}
     small = {
         one.name
         for one in launch.traced.tensors
-        if one.written_once_bytes <= TARGET_BYTES * ran and one.bytes <= MAX_TARGET_BYTES
+        if one.written_once_bytes <= TARGET_BYTES * launch.ran and one.bytes <= MAX_TARGET_BYTES
     }
     own = [one for one in launch.global_accesses("writes") if one.atomic]
     meeting = [one for one in own if one.tensor in small or (one.tensor not in named and _is_one_address(one))]
@@ -256,7 +246,7 @@ def read_again(launch: Launch) -> Iterator[Remark]:
         own = launch.global_accesses("reads", tensor.name)
         asked = sum(min(launch.asked(one), launch.fetched(one)) for one in own)
         once = tensor.read_once_bytes * launch.scale
-        between = min(tensor.read_once_bytes / max(launch.traced.ran, 1) * launch.running, tensor.bytes or math.inf)
+        between = min(tensor.read_once_bytes / launch.ran * launch.running, tensor.bytes or math.inf)
         if not once or asked < TOO_MUCH * once or between < CACHE_SHARE * launch.gpu.l2_mib * (1 << 20):
             continue
         times = asked / once
@@ -265,12 +255,12 @@ def read_again(launch: Launch) -> Iterator[Remark]:
         lines = sorted({one.line for one in own if one.line})
         at = f" (lines {', '.join(map(str, lines))})" if len(lines) > 1 else ""
         own.sort(key=launch.asked, reverse=True)
-        yield of_lines(
+        yield of_launch(
             "read-again",
             launch,
-            own,
             f"each block reads its part of {tensor.name} {how}{at}: {times:.1f} × the bytes, while the {bytes_words(between)} that "
             "running blocks read do not stay in L2; keep it in registers or shared memory, or combine the passes",
+            own,
         )
 
 
@@ -288,13 +278,13 @@ def reloads(launch: Launch) -> Iterator[Remark]:
     found = sorted((one for one in reads if one.tensor in again), key=launch.fetched, reverse=True)
     if found:
         fetched = sum(map(launch.fetched, found))
-        yield of_lines(
+        yield of_launch(
             "reloads",
             launch,
-            found,
             f"{_verbs(found)} again in each of many blocks, {bytes_words(fetched)} for inputs of "
             f"{bytes_words(sum(sizes[name] for name in again))}, and computes {launch.flops / max(fetched, 1):.0f} FLOP for each "
             "byte: a block that computes more rows needs them fewer times",
+            found,
         )
 
 
@@ -306,12 +296,12 @@ def narrow_loads(launch: Launch) -> Iterator[Remark]:
         found = sorted(reads, key=launch.asked, reverse=True)
         each = sum(map(launch.asked, reads)) / threads
         if found[0].width_bytes and each < WIDE_BYTES:
-            yield of_lines(
+            yield of_launch(
                 "narrow-loads",
                 launch,
-                found,
                 f"{_verbs(found)} with {found[0].width_bytes} bytes a thread, {each:.3g} in all, so few bytes are on their way at "
                 f"once: loads of {WIDE_BYTES} bytes (float4) keep memory busy",
+                found,
             )
 
 
@@ -349,7 +339,7 @@ def small_blocks(launch: Launch) -> Iterator[Remark]:
     if launch.blocks <= launch.running or launch.traced.dots:
         return
     asked = sum(one.lanes_of_all * one.width_bytes for one in launch.global_accesses())
-    each = asked / max(launch.traced.ran, 1)
+    each = asked / launch.ran
     if 0 < each < BLOCK_BYTES:
         elements = max((one.lanes_of_all // max(one.requests, 1) for one in launch.global_accesses()), default=0)
         size = f"{elements} elements" if launch.is_triton else f"{launch.traced.threads} threads"
@@ -420,33 +410,10 @@ def wave_tail(launch: Launch) -> Iterator[Remark]:
 
 
 def doubles(launch: Launch) -> Iterator[Remark]:
-    number, every = launch.facts.doubles, launch.facts.instructions
+    number, every = launch.facts.texts.doubles, launch.facts.texts.instructions
     if number and number >= DOUBLES * every:
         words = f"{launch.traced.kernel} has {number} of {every} instructions in double precision{IN_FLOAT}"
         yield of_launch("doubles", launch, words)
-
-
-def no_tensor_cores(work: Work, launch: Launch) -> Iterator[Remark]:
-    is_short = work.dtype in SHORT
-    dtype = work.dtype if is_short else "float32"
-    found = [one for one in launch.traced.dots if _is_slow(launch, one, is_short)]
-    if found:
-        what = (
-            f"products in {_plain(found[0].dtype)} run without tensor cores"
-            if launch.facts.tensor_cores is False
-            else f"tl.dot takes {_plain(found[0].dtype)}, which is slower on tensor cores than {dtype}"
-        )
-        mend = f"pass it {dtype}, and let it add up in float32" if is_short else "allow TF32"
-        yield of_place("no-tensor-cores", f"{launch.file}:{found[0].line}", f"{what}: {mend}", launch_bytes(launch))
-
-
-def _is_slow(launch: Launch, dot: TracedDot, is_short: bool) -> bool:
-    return launch.facts.tensor_cores is False or (is_short and _plain(dot.dtype) not in SHORT)
-
-
-def _plain(dtype: str) -> str:
-    name = dtype.removeprefix("torch.")
-    return TORCH_DTYPES.get(name, name)
 
 
 # Work of a case ---------------------------------------------------------------------------------------------------------
@@ -471,6 +438,27 @@ def unfused(work: Work) -> Iterator[Remark]:
         f"{what} move {bytes_words(moved)} where {bytes_words(work.needed_bytes)} would do: compute all steps in one kernel (fusion)",
         work.all_bytes,
     )
+
+
+def no_tensor_cores(work: Work) -> Iterator[Remark]:
+    is_short = work.dtype in SHORT
+    dtype = work.dtype if is_short else "float32"
+    for launch in work.launches:
+        lacks = launch.facts.texts.lacks_tensor_cores
+        slow = [one for one in launch.traced.dots if lacks or (is_short and _plain(one.dtype) not in SHORT)]
+        if slow:
+            what = (
+                f"products in {_plain(slow[0].dtype)} run without tensor cores"
+                if lacks
+                else f"tl.dot takes {_plain(slow[0].dtype)}, which is slower on tensor cores than {dtype}"
+            )
+            mend = f"pass it {dtype}, and let it add up in float32" if is_short else "allow TF32"
+            yield of_place("no-tensor-cores", f"{launch.file}:{slow[0].line}", f"{what}: {mend}", launch_bytes(launch))
+
+
+def _plain(dtype: str) -> str:
+    name = dtype.removeprefix("torch.")
+    return TORCH_DTYPES.get(name, name)
 
 
 def copies(work: Work) -> Iterator[Remark]:
@@ -506,34 +494,21 @@ def doubles_by_line(work: Work) -> Iterator[Remark]:
         yield of_place("doubles", lines[0], words, work.all_bytes)
 
 
-def each_launch(rule: Callable[[Launch], Iterator[Remark]]) -> Callable[[Work], Iterator[Remark]]:
-    return lambda work: (one for launch in work.launches for one in rule(launch))
-
-
 # Of two remarks about the same bytes the earlier rule's comes first: causes stand before what they bring about.
-OF_WORK: tuple[Callable[[Work], Iterator[Remark]], ...] = (
-    unfused,
-    tiles_not_skipped,
-    doubles_by_line,
-    lambda work: (one for launch in work.launches for one in no_tensor_cores(work, launch)),
-    copies,
-    *map(
-        each_launch,
-        (
-            launch_per_piece,
-            uncoalesced,
-            idle_lanes,
-            atomics,
-            spills,
-            doubles,
-            read_again,
-            reloads,
-            few_blocks,
-            small_blocks,
-            one_warp_for_a_long_row,
-            wave_tail,
-            low_occupancy,
-            bank_conflicts,
-        ),
-    ),
+OF_WORK = (unfused, tiles_not_skipped, doubles_by_line, no_tensor_cores, copies)
+OF_LAUNCH = (
+    launch_per_piece,
+    uncoalesced,
+    idle_lanes,
+    atomics,
+    spills,
+    doubles,
+    read_again,
+    reloads,
+    few_blocks,
+    small_blocks,
+    one_warp_for_a_long_row,
+    wave_tail,
+    low_occupancy,
+    bank_conflicts,
 )

@@ -72,7 +72,7 @@ def tables(case: CaseProfile) -> Iterator[Table]:
         yield _ran("On the GPU", "ran on the GPU", case.ran)
     if case.counters:
         headings = ("counted on the GPU", "ms", "DRAM", "sectors, load / store", "hits, L1 / L2", "occupancy")
-        busy = tuple(f"{one.name}: {busy_words(one)}" for one in case.counters)
+        busy = tuple(f"{one.name}: {words}" for one in case.counters if (words := busy_words(one)))
         yield Table("Counted on the GPU", headings, tuple(map(_counters, case.counters)), 6, 6, under=busy)
     if case.compiled is not None:
         yield _ran("What torch.compile runs", "torch.compile runs", case.compiled)

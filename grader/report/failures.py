@@ -162,9 +162,8 @@ def failures_view(ones: Sequence[Failure], detail: Detail) -> list[RenderableTyp
 def failure_view(one: Failure, detail: Detail, with_map: bool = False) -> RenderableType:
     """A failure: who and how, the example's words, and the other cases by name, or with `detail.others` in full."""
     mark, style = STYLE[one.example.outcome]
-    head = Text.assemble((f"{mark} {one.name(detail.names)}", style), (f"  {one.ended}", style))
-    if one.tries:
-        head.append(f"  ({one.tries})", style="dim")
+    tries = plain(f"  ({one.tries})" if one.tries else "", "dim")
+    head = Text.assemble(plain(f"{mark} {one.name(detail.names)}  {one.ended}", style), tries)
     blocks: list[RenderableType] = [head, *map(indented, case_view(one.example, detail, one.sentence, with_map))]
     if detail.others:
         blocks += [failure_view(Failure(one.file, case), detail) for case in one.others]

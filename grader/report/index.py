@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from grader.report.model import UNDECIDED, CaseResult, Outcome, Points, Report
+from grader.report.model import CUT_SHORT, UNDECIDED, CaseResult, Outcome, Points, Report
 from grader.report.page import MAX_NAME, rendered
 from grader.report.style import first_of, shortened
 from grader.report.svg import round_step
@@ -113,7 +113,7 @@ def summary(report: Report, name: str, link: str) -> IndexedReport:
             by_grader = cause.sentence in example.diagnosis
             words = shortened(" ".join(words.split()), MAX_WORDS if by_grader else MAX_STUDENTS_WORDS)
             seen.setdefault((place[0], cause.key), CauseSeen(place[0], example.outcome, words, by_grader))
-    incomplete = ["the run was interrupted before everything was graded"] if report.incomplete else []
+    incomplete = [CUT_SHORT] if report.incomplete else []
     at = report.environment
     return IndexedReport(
         name,

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -76,17 +76,27 @@ def write_report(
     check_writable(folder)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {REPORT: report.model_dump_json(indent=2) + "\n"} | ({} if benchmark is None else {BENCHMARK: benchmark})
-    with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as drafts:
-        for name, text in texts.items():
-            Path(drafts, name).write_text(text, encoding="utf-8")
+    with replacing(texts, folder):
         if kept := _set_aside(folder, report):
             was = "whole" if _owner(kept) == report.submission.path else "of another submission"
             tell(f"{folder / REPORT} was {was}; it is kept as {kept}")
         for name in BESIDE:
             (folder / name).unlink(missing_ok=True)  # an earlier run's
-        for name in texts:
-            Path(drafts, name).replace(folder / name)
     return folder / REPORT
+
+
+@contextlib.contextmanager
+def replacing(texts: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Write files to paths below a folder, each whole or not at all; an earlier one is replaced, after the body. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder) as drafts:
+        for name, text in texts.items():
+            draft = Path(drafts, name)
+            draft.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(text, encoding="utf-8")
+        yield
+        for name in texts:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            Path(drafts, name).replace(folder / name)
 
 
 def _set_aside(folder: Path, report: Report) -> Path | None:

@@ -9,42 +9,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 SCHEMA_VERSION: Literal[1] = 1
 
+# The worst first: the outcome of a part is the first of these that one of its cases has.
 Outcome = Literal[
-    "passed",
-    "failed",
-    "not_implemented",
+    "infra_error",
+    "forbidden",
     "build_failed",
     "crashed",
     "timed_out",
     "out_of_memory",
-    "forbidden",
+    "failed",
+    "not_implemented",
+    "passed",
     "skipped",
-    "infra_error",
 ]
+SEVERITY: tuple[Outcome, ...] = get_args(Outcome)
 NEEDS_GPU = "needs a CUDA GPU"  # The reason that speed is not graded on a CPU.
 Effort = Literal["full", "quick"]
 INTERRUPTED = "not graded: the run was interrupted"
+CUT_SHORT = "the run was interrupted before everything was graded"
 NOT_RUN = "not run"  # The message of a case that was skipped after a failed one begins so.
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
-# The worst first: the outcome of a part is the first of these that one of its cases has.
-SEVERITY: tuple[Outcome, ...] = (
-    "infra_error",
-    "forbidden",
-    "build_failed",
-    "crashed",
-    "timed_out",
-    "out_of_memory",
-    "failed",
-    "not_implemented",
-    "passed",
-    "skipped",
-)
 
 # JSON has no infinities: an infinite error is written as null.
 Finite = Annotated[
@@ -211,20 +201,31 @@ _FAULTS_OF_FILES: Mapping[Outcome, str] = {
 }
 
 
-class CaseResult(Model):
-    """The result of a case or check."""
+class Result(Model):
+    """How a case or a speed case ended, and the words for it."""
 
     name: str
-    tries: str
     outcome: Outcome
     message: Words = Field(default="", description="what is wrong, in a student's words, or why it was skipped")
     diagnosis: tuple[Words, ...] = ()
     traceback: Words = Field(default="", description="the student's own frames")
+    time_s: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        if self.outcome != "passed" and not self.message:
+            raise ValueError(f"{self.name!r} is {self.outcome} without a message")
+        return self
+
+
+class CaseResult(Result):
+    """The result of a case or check."""
+
+    tries: str
     of_file: bool = Field(default=False, description="a fault of the file, and of no case: nothing was called")
     errors: tuple[OutputError, ...] = ()
     map: ErrorMap | None = Field(default=None, description="of the output that the message is about")
     gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
-    time_s: float = Field(default=0.0, ge=0)
 
     @property
     def title(self) -> str:
@@ -235,12 +236,6 @@ class CaseResult(Model):
         """What holds for the file, as "does not build"; "" if the result is a case's own."""
         return _FAULTS_OF_FILES.get(self.outcome, "cannot be loaded") if self.of_file else ""
 
-    @model_validator(mode="after")
-    def _explained(self) -> CaseResult:
-        if self.outcome != "passed" and not self.message:
-            raise ValueError(f"case {self.name!r} is {self.outcome} without a message")
-        return self
-
 
 class GroupResult(Model):
     """Cases and checks of one idea; the points are earned if none that ran went wrong."""
@@ -250,6 +245,15 @@ class GroupResult(Model):
     points: Points
     provisional: bool = Field(default=False, description="some of its cases could not run here")
     cases: tuple[CaseResult, ...]
+
+    @property
+    def note(self) -> str:
+        """Why its points are not final or not graded, where its cases' marks do not show that; "" otherwise."""
+        if self.provisional:
+            left_out = [case.message for case in self.cases if case.outcome == "skipped"]
+            return f"some cases {'need a GPU' if all('needs a GPU' in one for one in left_out) else 'were skipped'}"
+        unseen = self.points.is_open and all(case.outcome == "passed" for case in self.cases)
+        return "not graded: its values show on a GPU only, and other cases went wrong" if unseen else ""
 
 
 class Interval(Model):
@@ -323,24 +327,16 @@ class SpeedMeasurement(Model):
     alone: Alone = Alone()
 
 
-class SpeedCaseResult(Model):
+class SpeedCaseResult(Result):
     """The result of a speed case. `passed` means that the submission was timed; points depend on the bands."""
 
-    name: str
     size: str
-    outcome: Outcome
-    message: Words = ""
-    diagnosis: tuple[Words, ...] = ()
-    traceback: Words = ""
     points: Points
     bands: tuple[BandResult, ...]
     measured: SpeedMeasurement | None = None
-    time_s: float = Field(default=0.0, ge=0, description="of the measurement")
 
     @model_validator(mode="after")
-    def _explained(self) -> SpeedCaseResult:
-        if self.outcome != "passed" and not self.message:
-            raise ValueError(f"speed case {self.name!r} is {self.outcome} without a message")
+    def _timed(self) -> SpeedCaseResult:
         if self.outcome == "passed" and self.measured is None and not self.message:
             raise ValueError(f"speed case {self.name!r} passed without a measurement")
         return self
@@ -523,6 +519,20 @@ class Report(Model):
         """Every part, with its assignment."""
         return ((one, part) for one in self.assignments for part in one.parts)
 
+    @property
+    def left_out(self) -> Iterator[str]:
+        """What the score says nothing about, in sentences: points that are not graded, and a quick run's limits."""
+        if self.correctness.is_open:
+            open_points = self.correctness.possible - self.correctness.graded
+            yield f"{open_points:g} points of correctness could not be graded here; they are not lost"
+        if self.speed.is_open:
+            cases = [case for _, part in self.parts for case in part.speed.cases]
+            reasons = "; ".join(sorted({case.message for case in cases if case.points.is_open}))
+            why = reasons if cases else "speed was not asked for"
+            yield f"{self.speed.possible - self.speed.graded:g} points of speed are not graded ({why}); they are not lost"
+        if self.effort == "quick":
+            yield "a quick look: a full run tries more and larger cases, and times more rounds"
+
     @model_validator(mode="after")
     def _adds_up(self) -> Report:
         total = Points.total([self.correctness, self.speed])
@@ -536,5 +546,4 @@ class Report(Model):
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """The outcome of a part with cases of these outcomes."""
-    every = set(outcomes)
-    return next((outcome for outcome in SEVERITY if outcome in every), "skipped")
+    return min(outcomes, key=SEVERITY.index, default="skipped")

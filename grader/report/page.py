@@ -12,7 +12,6 @@ import functools
 import hashlib
 import math
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -21,9 +20,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from grader.report.failures import failures
+from grader.report.json_file import replacing
 from grader.report.kernels import kernel_rows, problems
 from grader.report.maps import map_plot
 from grader.report.model import (
+    CUT_SHORT,
     AssignmentResult,
     CaseResult,
     OutputError,
@@ -36,6 +37,7 @@ from grader.report.speed import roofline, speedups, timed_cases
 from grader.report.style import STYLE, points_words, shortened, shown
 from grader.report.svg import Mark
 from grader.verdict.blame import blamed
+from grader.verdict.gpu_time import percent
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_NAME = 80  # A submission's name in a table is cut to this many characters.
@@ -53,7 +55,7 @@ def page(report: Report, redact: bool = False) -> str:
         failures=failures,
         excerpts=functools.partial(_excerpts, report),
         speed=[plot for plot in (speedups(cases), roofline(cases)) if plot],
-        facts=_facts(report, redact),
+        facts=[(name, value) for name, value in _facts(report, redact) if value],
         replay="" if redact else _replay(report),
     )
 
@@ -65,11 +67,8 @@ def rendered(template: str, **values: Any) -> str:
 
 def write_page(text: str, path: Path) -> Path:
     """Write a page, whole or not at all; an earlier one is replaced. Raises OSError."""
-    with tempfile.TemporaryDirectory(prefix=".page-", dir=path.parent) as drafts:
-        draft = Path(drafts, "page")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    return path
+    with replacing({path.name: text}, path.parent):
+        return path
 
 
 @functools.cache
@@ -89,6 +88,7 @@ def _environment() -> Environment:
         "css_hash": f"sha256-{digest}",
         "STYLE": STYLE,
         "MAX_LOG": MAX_LOG,
+        "CUT_SHORT": CUT_SHORT,
         "drawn": drawn,
         "map_plot": map_plot,
         "kernel_rows": kernel_rows,
@@ -98,6 +98,7 @@ def _environment() -> Environment:
         "points": points_words,
         "ms": _ms,
         "of_budget": of_budget,
+        "percent": percent,
         "folder_name": lambda path: PurePath(path).name or path,
         "short": lambda name: shortened(name, MAX_NAME),
     }
@@ -167,8 +168,7 @@ def _facts(report: Report, redact: bool) -> Iterator[tuple[str, str]]:
     memory = f", {at.gpu_memory_gib:.0f} GiB" if at.gpu_memory_gib else ""
     yield "GPU", f"{at.gpu}{memory}" if at.gpu else "none"
     yield "processor", at.cpu
-    if not redact:
-        yield "system", at.platform
+    yield "system", at.platform
     told = at.model_dump()
     names = ("grader", "python", "torch", "triton", "cuda", "nvcc", "driver")
     yield "versions", ", ".join(f"{name} {told[name]}" for name in names if told[name])
@@ -178,8 +178,7 @@ def _facts(report: Report, redact: bool) -> Iterator[tuple[str, str]]:
     yield "isolation", where.words + (f", image {where.image}" if where.image else "")
     if limits := where.limits:
         yield "limits", f"{limits.memory_gib:.3g} GiB, {limits.cpus:.3g} processors, {limits.pids} processes"
-    if where.note:
-        yield "beware", where.note
+    yield "beware", where.note
     yield "seed", str(report.seed)
 
 

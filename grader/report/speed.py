@@ -36,7 +36,7 @@ def name_of(entrant: str) -> str:
 def speed_case(result: SpeedCaseResult) -> RenderableType:
     """The case's times as a table, then its bands and flags; or the reason for their absence."""
     mark, style = STYLE[result.outcome]
-    title = Text.assemble((f"{mark} speed: {result.name}", style), (f"  {result.size}", "dim"))
+    title = Text.assemble(plain(f"{mark} speed: {result.name}", style), plain(f"  {result.size}", "dim"))
     if result.outcome != "passed":
         title.append(f"  {result.outcome.replace('_', ' ')}", style)
     lines: list[RenderableType] = []
@@ -70,7 +70,7 @@ def _times(measured: SpeedMeasurement) -> Table:
             f"{one.time_s.median * 1e3:.4g} ms",
             rate,
             f"{one.roofline_share:.0%}",
-            Text(f"of a {NAMES[measured.roofline]}" if own else told, style="dim"),
+            plain(f"of a {name_of(measured.roofline)}" if own else told, "dim"),
         )
     return table
 
@@ -80,7 +80,7 @@ def _bands(bands: tuple[BandResult, ...]) -> Text:
     for band in bands:
         sign, style = ("✓", "green") if band.reached else ("✗", "red")
         doubt = ", in doubt" if band.undecided else ""
-        pieces.append(Text(f"{sign} {band.speedup:g} × {name_of(band.vs)}: {band.points:g} p.{doubt}", style=style))
+        pieces.append(plain(f"{sign} {band.speedup:g} × {name_of(band.vs)}: {band.points:g} p.{doubt}", style))
     return Text("   ").join(pieces)
 
 

@@ -83,8 +83,8 @@ def dot(x: float, y: float, look: str, tip: str = "", radius: float = 3.5) -> Ma
     return Mark("circle", {"cx": x, "cy": y, "r": radius, "class": look}, tip=tip)
 
 
-def rectangle(x: float, y: float, width: float, height: float, look: str, tip: str = "") -> Mark:
-    return Mark("rect", {"x": x, "y": y, "width": width, "height": height, "class": look}, tip=tip)
+def rectangle(x: float, y: float, width: float, height: float, look: str) -> Mark:
+    return Mark("rect", {"x": x, "y": y, "width": width, "height": height, "class": look})
 
 
 def label(x: float, y: float, text: str, look: str = "", anchor: str = "start") -> Mark:

@@ -18,6 +18,7 @@ from grader.messages import CaseDone, CaseNote, CaseStarted, Event, Planned, Spe
 from grader.report.failures import EVERYTHING, Detail, Failure, failures, failures_view, is_cut
 from grader.report.kernels import kernels_view
 from grader.report.model import (
+    CUT_SHORT,
     NEEDS_GPU,
     AssignmentResult,
     CaseResult,
@@ -218,12 +219,8 @@ def _groups(part: PartResult, detail: Detail) -> RenderableType:
         table.add_row("", f"{len(right)} groups are right", points_text(Points.total(group.points for group in right)))
     for group in part.groups if not right[1:] else [group for group in part.groups if group not in right]:
         marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
-        left_out = [case.message for case in group.cases if case.outcome == "skipped"]
-        why = "need a GPU" if all("needs a GPU" in one for one in left_out) else "were skipped"
-        unseen = all(case.outcome == "passed" for case in group.cases) and group.points.graded < group.points.possible
-        doubt = "not graded: its values show on a GPU only, and other cases went wrong" if unseen else ""
-        note = Text(f"  some cases {why}" if group.provisional else f"  {doubt}" if doubt else "", style="dim")
-        table.add_row("", Text.assemble(f"{group.title}  ", marks, note), points_text(group.points))
+        note = plain(f"  {group.note}" if group.note else "", "dim")
+        table.add_row("", Text.assemble(plain(f"{group.title}  "), marks, note), points_text(group.points))
     return table
 
 
@@ -255,37 +252,18 @@ def _summary(report: Report) -> RenderableType:
             f"  (of {score.possible:g} in all)",
         ),
     ]
-    open_correctness, open_speed = (
-        report.correctness.possible - report.correctness.graded,
-        report.speed.possible - report.speed.graded,
-    )
-    if open_correctness:
-        lines.append(
-            Text(f"       {open_correctness:g} points of correctness could not be graded here; they are not lost")
-        )
-    if open_speed:
-        cases = [case for _, part in report.parts for case in part.speed.cases]
-        why = (
-            "speed was not asked for"
-            if not cases
-            else "; ".join(sorted({case.message for case in cases if case.points.graded < case.points.possible}))
-        )
-        lines.append(plain(f"       {open_speed:g} points of speed are not graded ({why}); they are not lost"))
+    lines += [plain(f"       {words}") for words in report.left_out]
     if report.incomplete:
-        lines.append(
-            Text("       incomplete: the run was interrupted before everything was graded", style="bold yellow")
-        )
-    if report.effort == "quick":
-        lines.append(Text("       a quick look: a full run tries more and larger cases, and times more rounds"))
+        lines.append(Text(f"       incomplete: {CUT_SHORT}", style="bold yellow"))
     notes = [*report.submission.notes, *filter(None, [report.isolation.note])]
     lines += [plain(f"note: {note}", "yellow") for note in notes]
     lines += [plain(f"not graded: {fault}", "bold magenta") for fault in report.infra_errors]
     where = environment.gpu or f"CPU, no GPU ({environment.cpu})"
     lines.append(
-        Text(
+        plain(
             f"{where} · torch {environment.torch} · triton {environment.triton or 'none'} · {report.isolation.words} · "
             f"seed {report.seed} · {report.duration_s:.1f} s",
-            style="dim",
+            "dim",
         )
     )
     return Panel(Group(*lines), border_style="magenta" if report.infra_errors else "blue")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from grader.profile.facts import launch_profile, operator_traffic, source_line
+from grader.profile.facts import launch_profile, source_line
 from grader.profile.launches import Facts, Launch, idle_share
-from grader.protocol import TracedAccess, TracedOperator
+from grader.protocol import TracedAccess
 from tests.support.traces import H200, RAN, N, elementwise, of_programs, of_warps, rows, tensor
 
 GB = 1e9
@@ -23,11 +23,8 @@ def test_a_few_blocks_stand_for_all() -> None:
     reads, writes = found.lines
     assert (reads.bytes, writes.bytes) == (4 * N, 4 * N)
     assert (reads.verb, reads.sectors_ratio, reads.source, reads.conflicts) == ("reads", 1.0, "y[i] = x[i];", None)
-    x, y = found.tensors
-    assert (x.read_bytes, x.written_bytes, x.read_once_bytes) == (4 * N, 0, 4 * N)
-    assert (y.read_bytes, y.written_bytes) == (0, 4 * N)
     assert found.waves is not None
-    assert (found.sampled, found.waves.slots) == (RAN, 1056)
+    assert found.waves.slots == 1056
 
 
 def test_launches_that_were_alike_count_together() -> None:
@@ -126,17 +123,6 @@ def test_a_line_beyond_the_file_has_no_source() -> None:
     assert source_line({"a.py": "x"}, "a.py", 2) == ""
     assert source_line({"a.py": "x"}, "a.py", 0) == ""
     assert source_line({}, "a.py", 1) == ""
-
-
-def test_operators_are_told_as_they_came() -> None:
-    found = operator_traffic(TracedOperator("zeros", "kernel.py:7", 2, 0, 4 * N))
-    assert (found.name, found.place, found.calls, found.read_bytes, found.written_bytes) == (
-        "zeros",
-        "kernel.py:7",
-        2,
-        0,
-        4 * N,
-    )
 
 
 def test_static_shared_memory_counts_once_whoever_tells_it() -> None:

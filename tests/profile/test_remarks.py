@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from grader.profile.compiled import Compiled
 from grader.profile.launches import Facts, Launch
 from grader.profile.model import MAX_REMARKS
 from grader.profile.remarks import Work, remarks
@@ -195,10 +196,10 @@ EARNED = {
         product_case(products(FLOPS, "float32"), spilled_bytes=34_336),
         r"tl\.dot takes float32",
     ),
-    "no-tensor-cores at all": (product_case(products(FLOPS), tensor_cores=False), r"without tensor cores"),
+    "no-tensor-cores at all": (product_case(products(FLOPS), texts=Compiled(has_dot=True)), r"without tensor cores"),
     "tiles-not-skipped": (product_case(products(2 * FLOPS)), r"206 GFLOP, 2\.0 × what is needed"),
     "doubles": (
-        case(FLOAT4, facts=Facts(registers=32, instructions=900, doubles=400)),
+        case(FLOAT4, facts=Facts(registers=32, texts=Compiled(instructions=900, doubles=400))),
         r"400 of 900 instructions in double precision",
     ),
     "doubles by the compiler's words": (
@@ -241,7 +242,7 @@ CAUSES = {
         case(FLOAT4, elementwise(width=16, n=1024)),
         case(replace(FLOAT4, launches=2)),
         case(*(replace(FLOAT4, line=line, grid=(N // 2048, 1, 1)) for line in (16, 17))),  # each takes half
-        case(FLOAT4, facts=Facts(registers=32, notes=("line 7 calls tanhf",))),
+        case(FLOAT4, facts=Facts(registers=32, texts=Compiled(functions={7: ["tanhf"]}))),
         case(),
     ],
     ids=lambda one: one.launches[0].traced.kernel if one.launches else "none",
@@ -298,5 +299,12 @@ def test_no_number_of_a_worker_raises(grid: tuple[int, int, int]) -> None:
         for ran in (0, 1 << 40)
         for threads in (0, 1 << 40)
     ]
-    remarks(case(*wild, facts=Facts(registers=1 << 20, spilled_bytes=1 << 40, shared_bytes=1 << 40, doubles=1 << 40)))
+    remarks(
+        case(
+            *wild,
+            facts=Facts(
+                registers=1 << 20, spilled_bytes=1 << 40, shared_bytes=1 << 40, texts=Compiled(doubles=1 << 40)
+            ),
+        )
+    )
     remarks(Work((), (COPY,) * 3, needed_bytes=0.0))

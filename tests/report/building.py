@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from grader.report.model import (
     AssignmentResult,
@@ -120,3 +125,63 @@ def timed(outcome: Any = "passed", **fields: Any) -> SpeedCaseResult:
     bad = {"bands": (), "message": "it went wrong", "points": Points(earned=0, graded=6, possible=6)}
     size = {"name": "wide", "size": "shape 4096 × 16384"}
     return SpeedCaseResult(outcome=outcome, **size | (good if outcome == "passed" else bad) | fields)
+
+
+# Other words and numbers in every field -------------------------------------------------------------------------------
+
+Shown = TypeVar("Shown", bound=BaseModel)
+
+
+def replaced(model: Shown, kind: type | Any, value: Callable[[str], Any]) -> tuple[Shown, set[str]]:
+    """The model with `value` of a field's name in each place of a kind where that is allowed, and the names of the fields."""
+    data, fields = json.loads(model.model_dump_json()), set()
+    for at in list(leaves(data, kind)):
+        field = next(step for step in reversed(at) if isinstance(step, str))
+        changed = with_value(data, at, value(field))
+        try:
+            type(model).model_validate_json(json.dumps(changed))
+        except ValidationError:
+            continue  # a field of few words or numbers
+        data = changed
+        fields.add(field)
+    return type(model).model_validate_json(json.dumps(data)), fields
+
+
+def leaves(data: Any, kind: type | Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all values of a kind in JSON."""
+    if isinstance(data, kind) and not isinstance(data, bool):
+        yield at
+    elif isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from leaves(value, kind, (*at, key))
+
+
+def with_value(data: Any, at: tuple[Any, ...], value: Any) -> Any:
+    """A copy of JSON with another value in one place."""
+    if not at:
+        return value
+    key, *rest = at
+    changed = with_value(data[key], tuple(rest), value)
+    if isinstance(data, dict):
+        return data | {key: changed}
+    return [*data[:key], changed, *data[key + 1 :]]
+
+
+MARKUP = "[red]angry[/red] [/] [link=http://x]y[/link] :boom: \\[x]"  # of rich
+# Colour, clearing, a window's title, a link, the clipboard, C1's introducer, direction, and what returns or steps back.
+CONTROLS = (
+    "\x1b[31m \x1b[2J \x1b]0;A+\x07 \x1b]8;;http://x\x1b\\ \x1b]52;c;eA==\x07 \x9b31m \x00 \x7f \u202e \b \v \f \r"
+)
+
+
+def fields_told(text: str) -> set[str]:
+    """The fields that a terminal shows of a model whose texts are `hostile`. Fails where one of them steers the terminal."""
+    assert {letter for letter in text if not letter.isprintable()} <= {"\n"}
+    found = re.findall(r"(\w+)⟦([^⟧…]*)", text)
+    assert [words for _, words in found if not MARKUP.startswith(words)] == []  # a cell may be cut
+    return {field for field, _ in found}
+
+
+def hostile(field: str) -> str:
+    """Words that would steer a terminal, after the field's name; with a heading, as a log's lines have."""
+    return f"[import] {field}⟦{MARKUP}⟧{CONTROLS}"

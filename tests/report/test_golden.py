@@ -148,10 +148,10 @@ def shown(report: Report, width: int, verbose: bool = False) -> str:
     return out.getvalue()
 
 
-def checked(result: CaseResult, report: Report | None = None, place: Any = None, left: int = 0) -> str:
+def checked(result: CaseResult, report: Report | None = None, place: Any = None, left: int = 0, width: int = 80) -> str:
     """What is printed of a check of one case, with others left that are not run."""
     out = io.StringIO()
-    with CheckView(Console(file=out, width=80, highlight=False), "grader check mine", place) as view:
+    with CheckView(Console(file=out, width=width, highlight=False), "grader check mine", place) as view:
         part = PlannedPart(assignment="softmax", part="forward", file="softmax.py", title="", cases=1 + left)
         view(Planned(device="cpu", parts=(part,), isolation=Isolation(jail="none")))
         view(CaseDone(assignment="softmax", part="forward", result=result))

@@ -12,9 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from grader.cli import app
+from grader.profile.page import page as profile_page
 from grader.report.json_file import PAGE, read_report, write_report
 from grader.report.model import Report
+from grader.report.page import write_page
 from tests.conftest import ROOT, Running
+from tests.profile.test_views import everything
 from tests.support.browser import CHROMIUM, Browser, browser
 from tests.support.corpus import Entry
 
@@ -110,7 +113,9 @@ def pages(graded: dict[str, Report], tmp_path_factory: pytest.TempPathFactory) -
         assert (done.exit_code, done.stderr) == (0, ""), done.output
     found = {name: folder / name / PAGE for name in ("right", "wrong", "broken", "on a gpu")}
     found |= {"hostile": folder / HOSTILE_NAME / PAGE, "class": folder / "index.html"}
-    return found | {"redacted": redacted / HOSTILE_NAME / PAGE, "redacted class": redacted / "index.html"}
+    profile = write_page(profile_page(everything()), tmp_path_factory.mktemp("profile") / "profile.html")
+    found |= {"redacted": redacted / HOSTILE_NAME / PAGE, "redacted class": redacted / "index.html"}
+    return found | {"profile": profile}
 
 
 def complaints(tab: Browser, url: str) -> list[str]:
@@ -136,7 +141,7 @@ def looked_at(tab: Browser, path: Path, width: int, dark: bool) -> dict[str, Any
 
 
 @pytest.mark.parametrize(
-    "name", ["right", "wrong", "broken", "hostile", "on a gpu", "class", "redacted", "redacted class"]
+    "name", ["right", "wrong", "broken", "hostile", "on a gpu", "class", "redacted", "redacted class", "profile"]
 )
 def test_a_page_is_quiet_and_readable_at_any_width_and_in_the_dark(
     tab: Browser, pages: dict[str, Path], name: str
@@ -144,7 +149,7 @@ def test_a_page_is_quiet_and_readable_at_any_width_and_in_the_dark(
     looks = {(width, dark): looked_at(tab, pages[name], width, dark) for width in WIDTHS for dark in (False, True)}
     for (width, dark), look in looks.items():
         assert look["scripts"] == 0
-        assert look["title"].endswith(" points") or look["title"] == f"{SIZE} submissions"
+        assert look["title"].endswith((" points", f"{SIZE} submissions", ": profile"))
         assert (look["beyond"], look["empty"], look["faint"]) == ([], [], []), (width, dark)
         assert look["paper"] < 0.05 if dark else look["paper"] > 0.9
     outlines = [look["outline"] for look in looks.values()]
@@ -152,7 +157,7 @@ def test_a_page_is_quiet_and_readable_at_any_width_and_in_the_dark(
     assert len(outlines[0]) > 10
 
 
-@pytest.mark.parametrize("name", ["wrong", "on a gpu", "class"])
+@pytest.mark.parametrize("name", ["wrong", "on a gpu", "class", "profile"])
 def test_a_page_fits_on_paper_with_all_its_numbers(tab: Browser, pages: dict[str, Path], name: str) -> None:
     tab.open(pages[name].as_uri(), PAPER, medium="print")
     assert tab.value("document.documentElement.scrollWidth") <= PAPER
