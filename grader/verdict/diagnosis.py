@@ -75,7 +75,7 @@ def explain_call(
         else:
             here = [f"{name} is off by small errors everywhere"]
         if mine is not None and mine.outputs[0] == name:
-            here.insert(1, str(mine))
+            here.insert(1, mine.sentence)
         if is_first and scene.earlier:
             here.append(f"the case's first call was right; this is call {len(scene.earlier) + 1}, with other data")
         if mine is None:
