@@ -133,15 +133,19 @@ class SpeedRules:
 
     def times(self, rounds: Sequence[Round], alone: Alone) -> Times:
         """The times of each round that count. A baseline's and the null entrant's time is bounded by `alone`, because
-        the submission may have slowed them down.
+        the submission may have slowed them down. By the judge's clock, the submission's time is that of its batch without
+        what a batch of nothing takes.
         """
         most_s = {name: self._slack * alone_s for name, alone_s in alone.times_s.items()}
+        nothing_s = median_interval([one.nothing_s for one in rounds]).median
+        if alone.nothing_s is not None:
+            nothing_s = min(nothing_s, alone.nothing_s + HOST_NOISE_S)
         return Times(
             {
                 name: [min(one.times_s[name], most_s.get(name, math.inf)) for one in rounds]
                 for name in rounds[0].times_s
             },
-            judged_times_s(rounds, alone, self.calls),
+            [(one.batch_s - nothing_s) / self.calls for one in rounds],
         )
 
     def verdict(self, rounds: Sequence[Round], alone: Alone) -> Verdict:
@@ -177,16 +181,6 @@ class SpeedRules:
     @property
     def _slack(self) -> float:
         return 1 + self.timing.margin
-
-
-def judged_times_s(rounds: Sequence[Round], alone: Alone, calls: int) -> list[float]:
-    """Seconds of a call of the submission in each round by the judge's clock: its batch of `calls` calls without what a
-    batch of nothing takes.
-    """
-    nothing_s = median_interval([one.nothing_s for one in rounds]).median
-    if alone.nothing_s is not None:
-        nothing_s = min(nothing_s, alone.nothing_s + HOST_NOISE_S)
-    return [(one.batch_s - nothing_s) / calls for one in rounds]
 
 
 def judge(times: Times, bands: Sequence[Band], roofline: Roofline, margin: float) -> Verdict:

@@ -44,6 +44,13 @@ FITTING_STEPS = 6
 SMALL_STEP = 1e-5  # A slope is taken over this relative step.
 FARTHEST = 4  # A constant that is off by a larger factor means another formula.
 
+LOW_PRECISION = "a conversion to too low a precision: float32 is needed"
+# Types of 16 bits that a kernel may round intermediate results to, and the rounding of float64 tensors.
+ROUNDINGS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("float16", lambda x: x.half().double()),
+    ("bfloat16", lambda x: x.bfloat16().double()),
+)
+
 Outputs = Mapping[str, Tensor]
 
 
