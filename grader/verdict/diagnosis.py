@@ -276,12 +276,8 @@ def _never_written(seen: Seen, is_told: bool) -> str:
         if total < LEFT_OVER:
             cause += "; or with a bound or a last, partial block that leaves so few out"
     elif bool(flat[total - count :].all()):
-        written = total - count
-        if 4 * written in range(total, total + 4):
-            cause = "a size in bytes taken for a number of elements, or the reverse: only the first quarter was written"
-        else:
-            swapped = " or has its axes swapped" if seen.got.ndim > 2 else ""
-            cause = f"a grid that is too small{swapped}, or elements left over at the end that nobody handles"
+        swapped = " or has its axes swapped" if seen.got.ndim > 2 else ""
+        cause = f"a grid that is too small{swapped}, or elements left over at the end that nobody handles"
     elif width * total == count * columns and bool(unwritten[..., columns - width :].all()):
         cause = (
             "a block that is shorter than a row, and no loop over the rest: the last columns of every row are left out"
