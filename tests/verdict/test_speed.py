@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import pytest
 from hypothesis import given
@@ -53,58 +53,93 @@ def verdict_on(times: Times, bands: Sequence[Band] = BANDS, roofline: Roofline =
 # Whose clock counts ---------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_that_the_judge_confirms_counts() -> None:
-    """The worker's clock is the finer one: the judge's noise does not enter."""
-    verdict = verdict_on(times_of([1.0] * 7, [0.98, 1.03, 1.0, 1.01, 0.99, 1.02, 1.0]))
-    assert verdict.corroborated
-    assert verdict.counted_s == (1.0 * MS,) * 7
-    assert verdict.flags == ()
-    assert (verdict.claimed.median, verdict.judged.median) == (1.0 * MS, 1.0 * MS)
+class Told(NamedTuple):
+    """The verdict on these times in milliseconds; the judge's clock agrees with every claim unless `judged` says otherwise.
+
+    counted: the submission's time that counts, in each round. flags: what each is known by.
+    """
+
+    claims: Sequence[float]
+    judged: Sequence[float] | None
+    counted: Sequence[float]
+    corroborated: bool = True
+    flags: tuple[str, ...] = ()
+    copy: float = 0.5
 
 
-def test_a_claim_above_the_judges_time_counts_too() -> None:
-    """Nobody overstates; where it happens it costs only the one who does."""
-    verdict = verdict_on(times_of([1.3] * 3, [1.0] * 3))
-    assert verdict.corroborated
-    assert verdict.counted["submission"].median == 1.3 * MS
+NOT_CORROBORATED, BEYOND, USELESS = "not corroborated: ", "beyond the roofline: ", "less than this machine can do: "
+LONGER = (
+    "by the judge's clock calls took longer in 3 of 5 rounds: the worker says 1 ms a call, 1.33 ms counts; "
+    "batches may be too short for that clock"
+)
+VERDICTS = {
+    # The worker's clock is the finer one: the judge's noise does not enter.
+    "a claim that the judge confirms": Told([1.0] * 7, [0.98, 1.03, 1.0, 1.01, 0.99, 1.02, 1.0], [1.0] * 7),
+    # Nobody overstates; where it happens it costs only the one who does.
+    "a claim above the judge's time": Told([1.3] * 3, [1.0] * 3, [1.3] * 3),
+    "a claim far below the judge's time": Told([0.6] * 3, [1.2] * 3, [1.2] * 3, False, (NOT_CORROBORATED,)),
+    "a larger claim, in its round alone": Told(
+        [0.6, 0.6, 1.5], [1.2] * 3, [1.2, 1.2, 1.5], False, (NOT_CORROBORATED, "undecided: ")
+    ),
+    "a claim within the margin": Told([0.9501] * 5, [1.0] * 5, [0.9501] * 5),
+    "a claim beyond the margin": Told([0.9499] * 5, [1.0] * 5, [1.0] * 5, False, (NOT_CORROBORATED,)),
+    # The judge's clock is coarse: where its interval goes from 0.9 to 1.1, a claim of 0.86 does not contradict it.
+    "a claim within the margin of the interval": Told(
+        [0.8551] * 3, [1.0, 0.9, 1.1], [0.95] * 3, True, ("took longer in 2 of 3 rounds",)
+    ),
+    "a claim beyond the margin of the interval": Told(
+        [0.8549] * 3, [1.0, 0.9, 1.1], [1.0, 1.0, 1.1], False, (NOT_CORROBORATED, "undecided: ")
+    ),
+    # The lower end of the judge's interval agrees with the claim; most rounds do not.
+    "a claim that stands, and far more that counts": Told(
+        [1.0] * 5, [1.0, 1.0, 1.4, 1.4, 1.4], [1.33] * 5, True, (LONGER,)
+    ),
+    "a round that was faster by both clocks": Told([0.7] + [1.0] * 6, [0.7] + [1.0] * 6, [0.7] + [1.0] * 6),
+    "a claim of nothing at all": Told([0.0] * 5, [1.0] * 5, [1.0] * 5, False, (NOT_CORROBORATED,)),
+    # The null worker may seem slower than a tiny case: its noise must not be worth points.
+    "less than nothing by the judge's clock": Told(
+        [0.0] * 5, [-0.01, -0.02, 0.0, -0.01, -0.03], [0.5] * 5, True, (USELESS, BEYOND)
+    ),
+    "a clock that shows less than the machine can do": Told([1.0] * 5, [0.39] * 5, [1.0] * 5, True, (USELESS,)),
+    "a clock that shows nearly what the machine can do": Told([1.0] * 5, [0.41] * 5, [1.0] * 5),
+    "a useless clock, and one slow round": Told(
+        [0.5] * 5, [0.05, 0.05, 0.05, 0.05, 2.0], [0.5] * 5, True, (USELESS,), copy=0.4
+    ),
+    "beyond the machine": Told(
+        [0.4] * 3, None, [0.5] * 3, True, (f"{BEYOND}125% of what this machine does at most (copy); ",)
+    ),
+    # 0.5 / 1.05 = 0.47619
+    "a few percent beyond the machine, its noise": Told([0.4763] * 3, None, [0.4763] * 3),
+    "a little more than its noise": Told([0.4761] * 3, None, [0.5] * 3, True, (BEYOND,)),
+    "one round beyond the machine": Told([0.4, 0.6, 0.6, 0.6, 0.6], None, [0.5, 0.6, 0.6, 0.6, 0.6]),
+    "a forged claim, and a judge's time that is impossible too": Told(
+        [0.1] * 3, [0.2] * 3, [0.5] * 3, False, (NOT_CORROBORATED, USELESS, BEYOND)
+    ),
+}
 
 
-def test_a_claim_far_below_the_judges_time_does_not_count() -> None:
-    verdict = verdict_on(times_of([0.6] * 3, [1.2] * 3))
-    assert not verdict.corroborated
-    assert verdict.counted_s == (1.2 * MS,) * 3
-    assert verdict.counted["submission"].median == 1.2 * MS
-    assert (verdict.claimed.median, verdict.judged.median) == (0.6 * MS, 1.2 * MS)
-    assert verdict.speedups["eager"].median == pytest.approx(2.0 / 1.2)
-    assert verdict.speedups["compile"].median == pytest.approx(1.0 / 1.2)
-    assert verdict.reached == (True, False)
+@pytest.mark.parametrize("name", VERDICTS)
+def test_the_time_that_counts_in_each_round_and_what_is_told_of_it(name: str) -> None:
+    told = VERDICTS[name]
+    verdict = verdict_on(times_of(told.claims, told.judged, copy=told.copy))
+    assert [one / MS for one in verdict.counted_s] == pytest.approx(told.counted)
+    assert verdict.counted["submission"] == median_interval(verdict.counted_s)
+    assert verdict.corroborated is told.corroborated
+    assert len(verdict.flags) == len(told.flags), verdict.flags
+    assert all(words in flag for words, flag in zip(told.flags, verdict.flags, strict=True))
+    judged = told.claims if told.judged is None else told.judged
+    assert verdict.judged == median_interval([one * MS for one in judged])
+    assert verdict.claimed == median_interval([max(one * MS, RESOLUTION_S) for one in told.claims])
 
 
-def test_the_flag_names_both_times() -> None:
-    (flag,) = verdict_on(times_of([0.6] * 3, [1.2345] * 3)).flags
-    assert flag == (
-        "not corroborated: the worker says 0.6 ms a call, by the judge's clock it was 1.234 ms; the judge's time counts"
+def test_speedups_and_bands_go_by_the_time_that_counts() -> None:
+    verdict = verdict_on(times_of([0.6] * 3, [1.2345] * 3))
+    assert verdict.flags == (
+        "not corroborated: the worker says 0.6 ms a call, by the judge's clock it was 1.234 ms; the judge's time counts",
     )
-
-
-def test_where_the_judges_time_counts_a_larger_claim_still_counts_in_its_round() -> None:
-    verdict = verdict_on(times_of([0.6, 0.6, 1.5], [1.2, 1.2, 1.2]))
-    assert verdict.counted_s == (1.2 * MS, 1.2 * MS, 1.5 * MS)
-
-
-@pytest.mark.parametrize(("claim", "stands"), [(0.9501, True), (0.9499, False)])
-def test_the_margin_is_the_edge(claim: float, stands: bool) -> None:
-    verdict = verdict_on(times_of([claim] * 5, [1.0] * 5))
-    assert verdict.corroborated is stands
-    assert verdict.counted["submission"].median == pytest.approx((claim if stands else 1.0) * MS)
-
-
-@pytest.mark.parametrize(("claim", "stands"), [(0.8551, True), (0.8549, False)])
-def test_the_margin_starts_at_the_lower_end_of_the_judges_interval(claim: float, stands: bool) -> None:
-    """The judge's clock is coarse: where its interval goes from 0.9 to 1.1, a claim of 0.86 does not contradict it."""
-    judged = [1.0, 0.9, 1.1]
-    assert median_interval(judged).low == 0.9
-    assert verdict_on(times_of([claim] * 3, judged)).corroborated is stands
+    assert verdict.speedups["eager"].median == pytest.approx(2.0 / 1.2345)
+    assert verdict.speedups["compile"].median == pytest.approx(1.0 / 1.2345)
+    assert verdict.reached == (True, False)
 
 
 @pytest.mark.parametrize("forged", [1, 2, 3])
@@ -132,28 +167,6 @@ def test_one_lucky_round_of_the_judges_clock_pays_no_lie(lucky: float, claim: fl
     assert verdict.reached == (True, False)
 
 
-def test_what_counts_far_above_a_claim_that_stands_is_told() -> None:
-    """The lower end of the judge's interval agrees with the claim; most rounds do not."""
-    verdict = verdict_on(times_of([1.0] * 5, [1.0, 1.0, 1.4, 1.4, 1.4]))
-    assert verdict.corroborated
-    assert verdict.counted["submission"].median == pytest.approx(0.95 * 1.4 * MS)
-    assert verdict.flags[:1] == (
-        "by the judge's clock calls took longer in 3 of 5 rounds: the worker says 1 ms a call, 1.33 ms counts; "
-        "batches may be too short for that clock",
-    )
-
-
-@pytest.mark.parametrize(("judged", "told"), [(0.39, True), (0.41, False)])
-def test_a_clock_that_shows_less_than_the_machine_can_do_is_told_to_be_useless(judged: float, told: bool) -> None:
-    flags = verdict_on(times_of([1.0] * 5, [judged] * 5, copy=0.5)).flags
-    assert ["less than this machine can do" in flag for flag in flags] == [True] * told
-
-
-def test_one_slow_round_does_not_hide_that_the_clock_is_useless() -> None:
-    flags = verdict_on(times_of([0.5] * 5, [0.05, 0.05, 0.05, 0.05, 2.0], copy=0.4)).flags
-    assert any("less than this machine can do" in flag for flag in flags)
-
-
 def test_a_claim_that_the_roofline_alone_lifts_is_not_in_doubt() -> None:
     """A second race would not tell anything else."""
     verdict = verdict_on(times_of([0.45] * 5, [0.45] * 5, copy=0.5))
@@ -164,30 +177,7 @@ def test_a_claim_that_the_roofline_alone_lifts_is_not_in_doubt() -> None:
     assert lied.clocks_disagree
 
 
-def test_a_round_that_was_faster_by_both_clocks_counts_as_it_was() -> None:
-    """The margin is held against the judge's time of the round where that is the lower one, and the clocks agree."""
-    verdict = verdict_on(times_of([0.7] + [1.0] * 6, [0.7] + [1.0] * 6))
-    assert verdict.counted_s == (0.7 * MS,) + (1.0 * MS,) * 6
-
-
-# Nonsense -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_claim_of_nothing_at_all_counts_as_the_judges_time() -> None:
-    verdict = verdict_on(times_of([0.0] * 5, [1.0] * 5))
-    assert not verdict.corroborated
-    assert verdict.claimed.median == RESOLUTION_S
-    assert verdict.counted["submission"].median == 1.0 * MS
-    assert verdict.shares["submission"] == pytest.approx(0.5)
-
-
-def test_where_the_judge_measured_less_than_nothing_the_machines_limit_counts() -> None:
-    """The null worker may seem slower than a tiny case: its noise must not be worth points."""
-    verdict = verdict_on(times_of([0.0] * 5, [-0.01, -0.02, 0.0, -0.01, -0.03]))
-    assert verdict.counted_s == (0.5 * MS,) * 5
-    assert verdict.speedups["eager"].high == pytest.approx(2.0 / 0.5)
-    assert [flag.split(":")[0] for flag in verdict.flags][1:] == ["beyond the roofline"]
-
+# Laws ----------------------------------------------------------------------------------------------------------------
 
 clocks = st.floats(-1.0, 3.0)
 claims = st.one_of(st.just(0.0), st.floats(0.0, 3.0))
@@ -252,41 +242,10 @@ def test_shares_are_taken_round_by_round() -> None:
     assert verdict.speedups["eager"].high == pytest.approx(verdict.speedups["eager"].low)
 
 
-def test_what_is_beyond_the_machine_is_flagged_and_cut_to_its_limit() -> None:
-    verdict = verdict_on(times_of([0.4] * 3, copy=0.5))
-    assert verdict.corroborated
-    assert verdict.flags == (
-        "beyond the roofline: 125% of what this machine does at most (copy); no time below that limit counts",
-    )
-    assert verdict.counted_s == (0.5 * MS,) * 3
-    assert verdict.shares["submission"] == pytest.approx(1.0)
-    assert verdict.speedups["eager"].median == pytest.approx(4.0)
-
-
-@pytest.mark.parametrize(("claim", "cut"), [(0.4763, False), (0.4761, True)])
-def test_a_few_percent_beyond_the_machine_are_its_noise(claim: float, cut: bool) -> None:
-    verdict = verdict_on(times_of([claim] * 3, copy=0.5))  # 0.5 / 1.05 = 0.47619
-    assert bool(verdict.flags) is cut
-    assert verdict.counted_s == ((0.5 if cut else claim) * MS,) * 3
-
-
-def test_one_round_beyond_the_machine_is_cut_without_a_flag() -> None:
-    verdict = verdict_on(times_of([0.4, 0.6, 0.6, 0.6, 0.6], copy=0.5))
-    assert verdict.flags == ()
-    assert verdict.counted_s == (0.5 * MS,) + (0.6 * MS,) * 4
-
-
 def test_a_baseline_may_be_beyond_the_machine_without_a_word() -> None:
     verdict = verdict_on(times_of([1.0] * 3, compiled=0.25, copy=0.5))
     assert verdict.shares["compile"] == pytest.approx(2.0)
     assert verdict.flags == ()
-
-
-def test_both_complaints_can_be_made() -> None:
-    """A forged claim, and a judge's time that is impossible too."""
-    verdict = verdict_on(times_of([0.1] * 3, [0.2] * 3, copy=0.5))
-    assert [flag.split(":")[0] for flag in verdict.flags][::2] == ["not corroborated", "beyond the roofline"]
-    assert verdict.counted_s == (0.5 * MS,) * 3
 
 
 # Bands ----------------------------------------------------------------------------------------------------------------
