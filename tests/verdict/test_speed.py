@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import pytest
 from hypothesis import given
@@ -251,13 +251,39 @@ def test_a_baseline_may_be_beyond_the_machine_without_a_word() -> None:
 # Bands ----------------------------------------------------------------------------------------------------------------
 
 
-def test_every_band_of_every_baseline_is_decided_in_its_order() -> None:
-    """2 × eager, 1 × torch.compile."""
-    edges = [("eager", 0.5), ("compile", 1.1), ("eager", 1.9), ("eager", 2.1), ("compile", 0.9), ("compile", 1.0)]
-    bands = [Band(vs=vs, speedup=edge, points=1) for vs, edge in edges]  # type: ignore[arg-type]
-    verdict = verdict_on(times_of([1.0] * 5), bands)
-    assert verdict.reached == (True, False, True, False, True, True)
-    assert verdict.undecided == (False,) * 6
+SPREAD = [0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.25]  # 2 × eager in the median, anything from 1.6 to 2.5 in the rounds
+
+
+@pytest.mark.parametrize(
+    ("claims", "edges", "reached", "undecided"),
+    [
+        # 2 × eager, 1 × torch.compile.
+        (
+            [1.0] * 5,
+            [("eager", 0.5), ("compile", 1.1), ("eager", 1.9), ("eager", 2.1), ("compile", 0.9), ("compile", 1.0)],
+            (True, False, True, False, True, True),
+            (False,) * 6,
+        ),
+        ([1.0], [("eager", 1.5), ("compile", 1.0)], (True, True), (False, False)),  # one round is enough
+        (
+            SPREAD,
+            [("eager", 1.5), ("eager", 2.0), ("eager", 2.2), ("eager", 2.4)],
+            (True, True, True, False),
+            (False, True, True, False),
+        ),
+        (SPREAD, [("eager", 2.0), ("compile", 1.0)], (True, True), (True, True)),
+    ],
+)
+def test_every_band_is_decided_in_its_order_and_paid_and_flagged_in_doubt(
+    claims: list[float], edges: list[tuple[Any, float]], reached: tuple[bool, ...], undecided: tuple[bool, ...]
+) -> None:
+    verdict = verdict_on(times_of(claims), [Band(vs=vs, speedup=edge, points=1) for vs, edge in edges])
+    assert (verdict.reached, verdict.undecided) == (reached, undecided)
+    assert verdict.flags == tuple(
+        f"undecided: {edge:g} × {vs} lies inside the interval even so; you have the band"
+        for (vs, edge), doubt in zip(edges, undecided, strict=True)
+        if doubt
+    )
 
 
 def test_speedups_are_of_everyone_but_the_submission() -> None:
@@ -266,28 +292,6 @@ def test_speedups_are_of_everyone_but_the_submission() -> None:
         {"eager": 2.0, "compile": 1.0, "copy": 0.5}
     )
     assert set(verdict.counted) == {"eager", "compile", "copy", "submission"}
-
-
-def test_a_band_in_doubt_is_paid_and_flagged() -> None:
-    """2 × eager in the median, anything from 1.6 to 2.5 in the rounds."""
-    claims = [0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.25]
-    bands = [Band(vs="eager", speedup=edge, points=1) for edge in (1.5, 2.0, 2.2, 2.4)]
-    verdict = verdict_on(times_of(claims), bands)
-    assert verdict.reached == (True, True, True, False)
-    assert verdict.undecided == (False, True, True, False)
-    assert verdict.flags == (
-        "undecided: 2 × eager lies inside the interval even so; you have the band",
-        "undecided: 2.2 × eager lies inside the interval even so; you have the band",
-    )
-
-
-def test_the_same_doubt_about_two_baselines_is_told_of_each() -> None:
-    claims = [0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.25]
-    bands = [Band(vs="eager", speedup=2.0, points=1), Band(vs="compile", speedup=1.0, points=1)]
-    assert [flag.split(" lies")[0] for flag in verdict_on(times_of(claims), bands).flags] == [
-        "undecided: 2 × eager",
-        "undecided: 1 × compile",
-    ]
 
 
 @given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=9), st.lists(st.floats(0.1, 9.0), min_size=2, max_size=5))
@@ -305,12 +309,6 @@ def test_slower_code_reaches_no_band_that_faster_code_missed(times: list[float],
     bands = [Band(vs="eager", speedup=edge, points=1) for edge in (0.25, 0.5, 1.0, 2.0, 4.0)]
     fast, slow = (verdict_on(times_of([by * t for t in times], copy=0.01), bands) for by in (1.0, by))
     assert all(faster or not slower for faster, slower in zip(fast.reached, slow.reached, strict=True))
-
-
-def test_one_round_is_enough_for_a_verdict() -> None:
-    verdict = verdict_on(times_of([1.0]))
-    assert verdict.reached == (True, True)
-    assert verdict.undecided == (False, False)
 
 
 def test_times_are_told_in_milliseconds_with_four_digits() -> None:
