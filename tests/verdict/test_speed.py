@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.assignment import Band
-from grader.report.model import UNDECIDED, BandResult, Outcome, Points
+from grader.assignment import Band, Timing
+from grader.report.model import UNDECIDED, Alone, BandResult, Outcome, Points, Round
 from grader.verdict.scoring import speed_points
 from grader.verdict.speed import (
     BEYOND_ROOFLINE,
     RESOLUTION_S,
     SUBMISSION,
     Roofline,
-    Times,
+    SpeedRules,
     Verdict,
-    judge,
     milliseconds,
 )
 from grader.verdict.statistics import median_interval
@@ -31,6 +30,20 @@ BANDS = (Band(vs="eager", speedup=1.5, points=1), Band(vs="compile", speedup=1.0
 COPY = Roofline("copy", its_work=1.0, case_work=1.0)  # a copy of just the case's bytes
 
 
+def rounds_of(times_ms: Mapping[str, Sequence[float]], judged_ms: Sequence[float] | None = None) -> list[Round]:
+    """Rounds of one call, by entrant; without others the judge's clock agrees with every claim."""
+    clock = times_ms[SUBMISSION] if judged_ms is None else judged_ms
+    return [
+        Round(
+            order=(SUBMISSION,),
+            times_s={name: times[at] * MS for name, times in times_ms.items()},
+            batch_s=judged * MS,
+            nothing_s=0.0,
+        )
+        for at, judged in enumerate(clock)
+    ]
+
+
 def times_of(
     claims: Sequence[float],
     judged: Sequence[float] | None = None,
@@ -38,16 +51,13 @@ def times_of(
     eager: float = 2.0,
     compiled: float = 1.0,
     copy: float = 0.5,
-) -> Times:
-    """Rounds in milliseconds; without others the judge agrees with every claim."""
+) -> list[Round]:
     others = {"eager": eager, "compile": compiled, "copy": copy}
-    of = {name: [time * MS] * len(claims) for name, time in others.items()}
-    clock = claims if judged is None else judged
-    return Times(of | {"submission": [claim * MS for claim in claims]}, [time * MS for time in clock])
+    return rounds_of({name: [time] * len(claims) for name, time in others.items()} | {SUBMISSION: claims}, judged)
 
 
-def verdict_on(times: Times, bands: Sequence[Band] = BANDS, roofline: Roofline = COPY) -> Verdict:
-    return judge(times, bands, roofline, MARGIN)
+def verdict_on(rounds: Sequence[Round], bands: Sequence[Band] = BANDS, roofline: Roofline = COPY) -> Verdict:
+    return SpeedRules(Timing(margin=MARGIN), bands, roofline, calls=1).verdict(rounds, Alone())
 
 
 # Whose clock counts ---------------------------------------------------------------------------------------------------
@@ -193,13 +203,11 @@ def test_no_claim_and_no_noise_gets_beyond_the_machines_limit(pairs: list[tuple[
 
 @given(st.lists(st.tuples(claims, st.floats(0.1, 3.0)), min_size=1, max_size=12))
 def test_a_claim_never_gains_more_than_the_margin_in_any_round(pairs: list[tuple[float, float]]) -> None:
-    times = times_of(*zip(*pairs, strict=True), copy=0.001)
-    low = median_interval(times.judged_s).low
-    for judged_s, claim_s, counted in zip(
-        times.judged_s, times.of["submission"], verdict_on(times).counted_s, strict=True
-    ):
-        assert counted >= (1 - MARGIN) * min(judged_s, low) - 1e-15
-        assert counted >= claim_s
+    rounds = times_of(*zip(*pairs, strict=True), copy=0.001)
+    low = median_interval([one.batch_s for one in rounds]).low
+    for one, counted in zip(rounds, verdict_on(rounds).counted_s, strict=True):
+        assert counted >= (1 - MARGIN) * min(one.batch_s, low) - 1e-15
+        assert counted >= one.times_s[SUBMISSION]
 
 
 @given(st.lists(st.floats(0.3, 3.0), min_size=1, max_size=9), st.floats(0.0, 1.0))
@@ -225,19 +233,17 @@ def test_flops_are_held_against_a_matrix_product() -> None:
     """8192³ products and sums in 1.5 ms are 733 TFLOP/s; a case of 2.2e11 FLOPs needs 0.3 ms, and takes 0.6."""
     work = 2 * 8192**3
     roofline = Roofline("matmul", its_work=work, case_work=work / 5)
-    of = {"eager": [1.2 * MS] * 3, "matmul": [1.5 * MS] * 3, "submission": [0.6 * MS] * 3}
+    rounds = rounds_of({"eager": [1.2] * 3, "matmul": [1.5] * 3, "submission": [0.6] * 3})
     assert roofline.limit_s(1.5 * MS) == pytest.approx(0.3 * MS)
-    verdict = judge(Times(of, [0.6 * MS] * 3), [Band(vs="eager", speedup=2, points=1)], roofline, MARGIN)
+    verdict = verdict_on(rounds, [Band(vs="eager", speedup=2, points=1)], roofline)
     assert verdict.shares == pytest.approx({"submission": 0.5, "eager": 0.25, "matmul": 0.2})
 
 
 def test_shares_are_taken_round_by_round() -> None:
     """When the copy slows down with everybody else, nobody's share changes."""
     slower = (1.0, 1.5, 3.0)
-    of = {
-        name: [share * by * MS for by in slower] for name, share in {"eager": 2, "copy": 0.5, "submission": 1}.items()
-    }
-    verdict = judge(Times(of, [by * MS for by in slower]), BANDS[:1], COPY, MARGIN)
+    shares = {"eager": 2, "copy": 0.5, "submission": 1}
+    verdict = verdict_on(rounds_of({name: [share * by for by in slower] for name, share in shares.items()}), BANDS[:1])
     assert verdict.shares == pytest.approx({"submission": 0.5, "eager": 0.25, "copy": 1.0})
     assert verdict.speedups["eager"].high == pytest.approx(verdict.speedups["eager"].low)
 
@@ -351,11 +357,9 @@ def test_what_could_not_be_timed_is_not_graded_and_never_lost(outcome: Outcome) 
 @pytest.mark.parametrize("calls", [4, 128])
 def test_calls_merged_into_one_launch_count_as_no_faster_than_a_copy_with_a_launch_each(calls: int) -> None:
     """Where a call is little more than its launch, a merged batch takes what one call does: by both clocks, for all of it is timed."""
-    launch_s = 3e-6
-    times_s = {SUBMISSION: launch_s / calls, "eager": 2 * launch_s, "copy": launch_s}
-    times = Times({name: [time_s] * 5 for name, time_s in times_s.items()}, [launch_s / calls] * 5)
+    launch = 3e-3
     bands = [Band(vs="eager", speedup=1.9, points=1), Band(vs="eager", speedup=2.1, points=1)]
-    verdict = judge(times, bands, Roofline("copy", 1.0, 1.0), 0.05)
-    assert verdict.counted[SUBMISSION].median == pytest.approx(launch_s)
+    verdict = verdict_on(times_of([launch / calls] * 5, eager=2 * launch, copy=launch), bands)
+    assert verdict.counted[SUBMISSION].median == pytest.approx(launch * MS)
     assert verdict.reached == (True, False)
     assert any("beyond the roofline" in flag for flag in verdict.flags)
