@@ -34,8 +34,8 @@ def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
         entry, used = ENTRY.match(told), USED.search(told)
         if entry is None or used is None:
             continue
-        spills = SPILLS.findall(told[: used.start()])
-        stack, stored, loaded = map(int, spills[-1] if spills else (0, 0, 0))
+        spilled = SPILLS.search(told, 0, used.start())
+        stack, stored, loaded = map(int, spilled.groups() if spilled else (0, 0, 0))
         kernels.append(
             KernelResources(
                 name=kernel_name(entry[1]),

@@ -1094,7 +1094,7 @@ LONG_SOFTMAXES = [
     Mistake(
         "in this case x is not contiguous, its strides are (0, 0), and the cases with contiguous inputs pass: consistent with",
         normal(1).expand(20, 50),
-        lambda _: normal(20, 50),
+        lambda _: torch.zeros(20, 50),  # which is a pattern, and is told below
     ),
 ]
 
