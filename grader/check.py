@@ -28,7 +28,7 @@ from grader.sandbox.base import InfraError, Sandbox
 from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub, in_place_of
 from grader.verdict import text
 from grader.verdict.blame import blamed
-from grader.verdict.sources import PythonFile, binds, uses_of
+from grader.verdict.sources import PythonFile, names_in, uses_of
 
 MAX_SOURCE_BYTES = 1 << 20
 BINDS_UNSEEN = {"*", "globals", "exec", "setattr", "vars", "__getattr__"}
@@ -117,8 +117,7 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
         return _failed(message=told, traceback=shown)
     except (ValueError, RecursionError, MemoryError):
         return None  # the worker reports the reason
-    # Every name, bound or used, so that no bound name is missed; "*" for an import of everything.
-    names = {name for node in ast.walk(tree) for name in (*binds(node), getattr(node, "id", ""))}
+    names = names_in(tree)  # those that are only used too, so that no bound name is missed
     if entry not in names and not names & BINDS_UNSEEN:
         functions = [one.name for one in tree.body if isinstance(one, ast.FunctionDef) and not one.decorator_list]
         return _failed(message=missing_function(name, entry, functions))

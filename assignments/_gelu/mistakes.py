@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from grader.problem import Call
-from grader.verdict.rounding import LOW_PRECISION, ROUNDINGS
-from grader.verdict.suspects import Suspect, fitted, part_from
+from grader.verdict.suspects import LOW_PRECISION, ROUNDINGS, Suspect, fitted, part_from
 
 ENOUGH_TO_FIT = 64  # a single element can be explained by some constant in any formula
 FACTOR, CUBIC = math.sqrt(2 / math.pi), 0.044715

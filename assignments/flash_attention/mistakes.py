@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from grader.problem import Call
-from grader.verdict.rounding import LOW_PRECISION, ROUNDINGS
-from grader.verdict.suspects import Suspect, fitted
+from grader.verdict.suspects import LOW_PRECISION, ROUNDINGS, Suspect, fitted
 
 TILES = (16, 32, 64, 128)
 LARGEST_SCORES = 2**22  # queries × keys; larger calls are not computed again

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from grader.problem import Call
-from grader.verdict.rounding import LOW_PRECISION, ROUNDINGS
-from grader.verdict.suspects import LARGEST_PART, Suspect, fitted, part_from
+from grader.verdict.suspects import LARGEST_PART, LOW_PRECISION, ROUNDINGS, Suspect, fitted, part_from
 
 TILE_ROWS = 64  # a mistake may involve all rows of a tile
 VANISHES = -104  # exp(-104) is 0 in float32

@@ -17,7 +17,7 @@ from grader.messages import CaseStarted
 from grader.problem import DTYPES, Call, Params, Problem, bind_params, load_module, load_problem
 from grader.report.model import title
 from grader.verdict.prints import heading
-from grader.verdict.sources import binds
+from grader.verdict.sources import names_in
 
 # Least work of a timed call on a GPU, in bytes or FLOPs (docs/CLOCK.md, "Merging calls").
 SHORTEST = {"copy": 1 << 27, "matmul": 1 << 33}
@@ -295,9 +295,9 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
 
 
 def _names_in(file: Path) -> set[str]:
-    """The names that a Python file binds. Raises CourseError."""
+    """The names in a Python file. Raises CourseError."""
     try:
-        return {name for node in ast.walk(ast.parse(file.read_bytes())) for name in binds(node)}
+        return names_in(ast.parse(file.read_bytes()))
     except (OSError, SyntaxError, ValueError) as error:
         raise CourseError(f"{file}: {type(error).__name__}: {error}") from None
 

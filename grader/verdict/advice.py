@@ -40,7 +40,10 @@ def advice(
     ]
     if places := IN_DOUBLE.findall(told):
         hints.append(_in_double(places))
-    for one in _worst(kernels):
+    # The registers may hold one case's blocks and not another's: of each kernel the launch that keeps the most in local memory.
+    for name in dict.fromkeys(one.name for one in kernels):
+        launches = [one for one in kernels if one.name == name]
+        one = max(launches, key=lambda one: (one.spill_store_bytes + one.spill_load_bytes, one.stack_bytes))
         if spilled := one.spill_store_bytes + one.spill_load_bytes:
             where = f"{one.arch}, in {one.case}" if one.case else one.arch
             mend = "take smaller tiles, or more warps" if one.case else "keep fewer values in a thread at a time"
@@ -53,20 +56,6 @@ def advice(
                 f"({one.arch}): consistent with an array whose index is known only when it runs, or with printf"
             )
     return tuple(hints)
-
-
-def _worst(kernels: Sequence[KernelResources]) -> list[KernelResources]:
-    """Of each kernel the launch that keeps the most bytes in local memory: the registers may hold one case's blocks and not another's."""
-    found: dict[str, KernelResources] = {}
-    for one in kernels:
-        before = found.setdefault(one.name, one)
-        if _local(one) > _local(before):
-            found[one.name] = one
-    return list(found.values())
-
-
-def _local(one: KernelResources) -> tuple[int, int]:
-    return one.spill_store_bytes + one.spill_load_bytes, one.stack_bytes
 
 
 def _in_double(places: Sequence[tuple[str, str]]) -> str:

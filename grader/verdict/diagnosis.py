@@ -23,12 +23,6 @@ from grader.verdict.suspects import Scene, explanations
 
 BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 SAMPLE = 2**22  # Patterns are looked for in this many elements; wrong elements are counted in all.
-BASES = "consistent with mixing base-e and base-2 exponentials or logarithms"
-CONSTANTS = {
-    math.log(2): f"ln 2: {BASES}",
-    1 / math.log(2): f"log2 e: {BASES}",
-    -1.0: "-1: the sign is wrong",
-}
 ALSO_TRIALS = " (in Triton also by the trial launches of autotune, without reset_to_zero)"
 CLOSE = 0.02
 FEW = 8  # Outputs of up to 8 elements are printed in full.
@@ -63,34 +57,33 @@ def explain_call(
     lines: list[str] = []
     for name in wrong:
         mine, is_first = mistakes.get(name), name == wrong[0]
+        odd = _odd_grids(scene.launched) if is_first and bool(bad[name].any()) else []
         if bool(bad[name].any()):
-            odd = _odd_grids(scene.launched) if is_first else []
-            here = explain(name, got[name], expected[name], bad[name], mine is not None, scene.before, bool(odd))
-            here[1:1] = odd
+            head, *more = explain(name, got[name], expected[name], bad[name], mine is not None, scene.before, bool(odd))
         elif mine is None:
-            here = [
+            head, more = (
                 f"no single element of {name} is far off, but the errors together are larger than rounding explains: "
-                "consistent with a wrong constant or an intermediate result kept in too low a precision"
-            ]
+                "consistent with a wrong constant or an intermediate result kept in too low a precision",
+                [],
+            )
         else:
-            here = [f"{name} is off by small errors everywhere"]
-        if mine is not None and mine.outputs[0] == name:
-            here.insert(1, str(mine))
-        if is_first and scene.earlier:
-            here.append(f"the case's first call was right; this is call {len(scene.earlier) + 1}, with other data")
+            head, more = f"{name} is off by small errors everywhere", []
+        more = odd + more
         if mine is None:
-            # An output that is all 0 is often right by luck.
-            right = [other for other in expected if other not in wrong and bool(expected[other].any())]
-            if is_first and right:
-                here.append(
-                    f"of the same call {' and '.join(right)} {'are' if len(right) > 1 else 'is'} right: "
-                    f"what only {' and '.join(wrong)} needs is worth a look"
-                )
-            if sentence := _by_input(scene, name, expected[name], bad[name]):
-                here.insert(2, sentence)
-            if is_first and (sentence := _odd_strides(scene.call)):
-                here.insert(1, sentence)
-        lines += here
+            more[1:1] = _by_input(scene, name, expected[name], bad[name])
+            more[:0] = _odd_strides(scene.call) if is_first else []
+        elif mine.outputs[0] == name:
+            more.insert(0, mine.sentence)
+        lines += [head, *more]
+        if is_first and scene.earlier:
+            lines.append(f"the case's first call was right; this is call {len(scene.earlier) + 1}, with other data")
+        # An output that is all 0 is often right by luck.
+        right = [other for other in expected if other not in wrong and bool(expected[other].any())]
+        if is_first and mine is None and right:
+            lines.append(
+                f"of the same call {' and '.join(right)} {'are' if len(right) > 1 else 'is'} right: "
+                f"what only {' and '.join(wrong)} needs is worth a look"
+            )
     remark = getattr(scene.mistakes, "remark", None)
     if remark is not None and not mistakes.keys() >= set(wrong) and (sentence := remark(scene.call)):
         lines.append(sentence)
@@ -105,19 +98,19 @@ def explain_call(
 def kinds_of(call: Call, mistakes: Mistakes | None) -> set[str]:
     """The conditions (see `causes.borne_out`) that are not about a case with this call."""
     remark = getattr(mistakes, "remark", lambda _: "")
-    return {found[1] for line in (_odd_strides(call), remark(call)) if (found := CONDITION.search(line))}
+    return {found[1] for line in (*_odd_strides(call), remark(call)) if (found := CONDITION.search(line))}
 
 
-def _odd_strides(call: Call) -> str:
-    """A sentence about the call's first tensor that is not contiguous; empty if all are."""
+def _odd_strides(call: Call) -> list[str]:
+    """A sentence about the call's first tensor that is not contiguous; none if all are."""
     upstream = {} if call.upstream is None else {"the upstream gradient": call.upstream}
     for name, tensor in {**upstream, **call.args}.items():
         if not tensor.is_contiguous():
-            return (
+            return [
                 f"in this case {name} is not contiguous, its strides are {tensor.stride()}, and the cases with contiguous "
                 f"inputs pass: consistent with {OF_STRIDES}"
-            )
-    return ""
+            ]
+    return []
 
 
 def differs(name: str, first: torch.Tensor, second: torch.Tensor) -> list[str]:
@@ -283,12 +276,8 @@ def _never_written(seen: Seen, is_told: bool) -> str:
         if total < LEFT_OVER:
             cause += "; or with a bound or a last, partial block that leaves so few out"
     elif bool(flat[total - count :].all()):
-        written = total - count
-        if 4 * written in range(total, total + 4):
-            cause = "a size in bytes taken for a number of elements, or the reverse: only the first quarter was written"
-        else:
-            swapped = " or has its axes swapped" if seen.got.ndim > 2 else ""
-            cause = f"a grid that is too small{swapped}, or elements left over at the end that nobody handles"
+        swapped = " or has its axes swapped" if seen.got.ndim > 2 else ""
+        cause = f"a grid that is too small{swapped}, or elements left over at the end that nobody handles"
     elif width * total == count * columns and bool(unwritten[..., columns - width :].all()):
         cause = (
             "a block that is shorter than a row, and no loop over the rest: the last columns of every row are left out"
@@ -323,7 +312,7 @@ def _constant_output(seen: Seen) -> str:
 
 
 def _transposed(seen: Seen) -> str:
-    if seen.expected.ndim < 2 or seen.expected.shape[-1] == 1 or seen.expected.numel() > SAMPLE:
+    if seen.expected.ndim < 2 or seen.expected.shape[-1] == 1:
         return ""
     other = seen.expected.transpose(-1, -2)
     other = other if seen.expected.shape[-1] == seen.expected.shape[-2] else other.reshape(seen.expected.shape)
@@ -333,7 +322,7 @@ def _transposed(seen: Seen) -> str:
 
 
 def _factor(seen: Seen) -> str:
-    wrong, right = seen.got64[seen.bad][:SAMPLE], seen.expected[seen.bad][:SAMPLE]
+    wrong, right = seen.got64[seen.bad], seen.expected[seen.bad]
     usable = right.abs() > 1e-2 * right.abs().max()
     if int(usable.sum()) < 4:
         return ""
@@ -349,12 +338,8 @@ def _factor(seen: Seen) -> str:
         or middle == 0
     ):
         return ""
-    d = seen.expected.shape[-1] if seen.expected.ndim else 1
-    roots = {math.sqrt(d): "√d", 1 / math.sqrt(d): "1/√d", float(d): "d", 1 / d: "1/d"} if d > 1 else {}
-    of_d = f" for d = {d}: consistent with a missing or doubled scale, or a sum over as many"
-    known = [*CONSTANTS.items(), *((root, words + of_d) for root, words in roots.items())]
-    which = next((f", which is {words}" for constant, words in known if abs(middle / constant - 1) < CLOSE), "")
-    if not which and middle > 1 and abs(middle - round(middle)) < CLOSE:
+    which = ""
+    if middle > 1 and abs(middle - round(middle)) < CLOSE:
         which = f": consistent with a factor that is left out, or a sum that is made {middle:.0f} times{ALSO_TRIALS}"
     if 2 * int(seen.bad.sum()) > seen.bad.numel():
         return f"got is {middle:.4g} times expected throughout{which}"
@@ -363,7 +348,7 @@ def _factor(seen: Seen) -> str:
 
 def _row_factor(seen: Seen) -> str:
     """Each row is right up to a factor of that row, as with a wrong normaliser."""
-    if seen.expected.ndim < 2 or seen.expected.shape[-1] < 4 or seen.expected.numel() > SAMPLE:
+    if seen.expected.ndim < 2 or seen.expected.shape[-1] < 4:
         return ""
     largest = seen.expected.abs().amax(-1, keepdim=True)
     counts = (seen.expected.abs() > 1e-2 * largest) & (largest > 0)
@@ -390,7 +375,7 @@ def _permuted(seen: Seen) -> str:
     Sorted, got and expected must agree almost to the last digit: values of equal spread come close in any case, and a few large
     values hide missing small ones.
     """
-    if seen.expected.ndim < 1 or seen.expected.numel() > SAMPLE or not bool(torch.isfinite(seen.got64).all()):
+    if seen.expected.ndim < 1 or not bool(torch.isfinite(seen.got64).all()):
         return ""
     rounding = torch.finfo(seen.got.dtype).eps
     error = float((seen.got64 - seen.expected).square().mean().sqrt())
@@ -429,21 +414,6 @@ def _few_digits(seen: Seen) -> str:
     )
 
 
-def _offset(seen: Seen) -> str:
-    """The right values, shifted by one along the last dimension."""
-    if seen.expected.ndim == 0 or seen.expected.shape[-1] < 8 or seen.expected.numel() > SAMPLE:
-        return ""
-    for shift in (1, -1):
-        moved = seen.expected.roll(shift, -1)
-        inner = slice(1, -1)
-        if _agrees(seen.got64[..., inner], moved[..., inner]) and not _agrees(
-            seen.expected[..., inner], moved[..., inner]
-        ):
-            way = "late" if shift == 1 else "early"
-            return f"the values are right but one place too {way} along the last dimension: consistent with an index off by one"
-    return ""
-
-
 def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
     scale = float(second.abs().nan_to_num(0, 0, 0).max()) if second.numel() else 0.0
     return scale > 0 and bool(((first - second).abs() <= CLOSE * scale).all())
@@ -462,31 +432,29 @@ def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.
     return stay(torch.zeros_like) and stay(lambda x: x.max().expand(x.shape))
 
 
-def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> str:
+def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> list[str]:
     """A sentence about an elementwise function that is wrong exactly for large inputs, or for small ones.
 
-    Empty if most elements are wrong: a formula that is wrong everywhere is still right for extreme x, as the answers
+    None if most elements are wrong: a formula that is wrong everywhere is still right for extreme x, as the answers
     there are 0 or x.
     """
     if len(scene.call.args) != 1 or bad.numel() > SAMPLE:
-        return ""
+        return []
     ((name, x),) = scene.call.args.items()
     if x.shape != bad.shape or not 3 <= int(bad.sum()) <= bad.numel() // 2:
-        return ""
+        return []
     for words, values, sign in ((name, x.double(), 1), (name, x.double(), -1), (f"|{name}|", x.double().abs(), 1)):
         lowest, highest = float((sign * values)[bad].min()), float((sign * values)[~bad].max())
         if highest < lowest and _of_each_element(scene, output, right, bad):
-            where = (
-                f"wrong just where {words} is {'above' if sign > 0 else 'below'} {sign * highest:.6g}: consistent with "
-            )
-            by_sign = words == name and abs(highest) <= NEAR_0 * min(float(values.abs().max()), 1.0)
-            return where + (
-                f"a formula that does not hold for {'positive' if sign > 0 else 'negative'} numbers"
-                + (", such as |x|, a logarithm or a power by way of one" if sign < 0 else "")
-                if by_sign
-                else "a formula that overflows, loses its digits or is cut off there"
-            )
-    return ""
+            if words != name or abs(highest) > NEAR_0 * min(float(values.abs().max()), 1.0):
+                cause = "a formula that overflows, loses its digits or is cut off there"
+            elif sign > 0:
+                cause = "a formula that does not hold for positive numbers"
+            else:
+                cause = "a formula that does not hold for negative numbers, such as |x|, a logarithm or a power by way of one"
+            where = f"{words} is {'above' if sign > 0 else 'below'} {sign * highest:.6g}"
+            return [f"wrong just where {where}: consistent with {cause}"]
+    return []
 
 
 def _where(bad: torch.Tensor, why: bool) -> str:
@@ -535,6 +503,5 @@ PATTERNS: tuple[Callable[[Seen], str], ...] = (
     _factor,
     _few_digits,
     _row_factor,
-    _offset,
     _permuted,
 )

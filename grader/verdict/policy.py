@@ -87,16 +87,14 @@ def cuda_findings(codes: Mapping[str, str], file: str, forbidden: Sequence[str])
     found = []
     for name in forbidden:
         word = r"\s*::\s*".join(re.escape(part) for part in name.split("::"))
-        named = (
-            [rf"{word}\b"]
-            if "::" in name
-            else [rf"{word}(?=\s*::)", rf"{word}[A-Z]\w*(?=\s*\()", rf"(?<=namespace ){word}(?=\s*;)"]
-        )
-        if "::" not in name and (anything or any(_is_of_library(one, name) for one in headers)):
-            named += [rf"{word}[A-Z]\w*", rf"{word.upper()}_\w+", rf"{word}(?=\s*;|[ \t]*$)"]
-            named += [rf"^[ \t]*#[ \t]*define\b[^\n]*\b{word}\b", "##"]
-        before = {True: "", False: r"(?<!\w)(?<!\w::)"}
-        pattern = re.compile("|".join(before[one == "##"] + f"(?:{one})" for one in named), re.MULTILINE)
+        named, pasting = [rf"{word}\b"], list[str]()
+        if "::" not in name:
+            named = [rf"{word}(?=\s*::)", rf"{word}[A-Z]\w*(?=\s*\()", rf"(?<=namespace ){word}(?=\s*;)"]
+            if anything or any(_is_of_library(one, name) for one in headers):
+                named += [rf"{word}[A-Z]\w*", rf"{word.upper()}_\w+", rf"{word}(?=\s*;|[ \t]*$)"]
+                named += [rf"^[ \t]*#[ \t]*define\b[^\n]*\b{word}\b"]
+                pasting = ["##"]
+        pattern = re.compile("|".join([rf"(?<!\w)(?<!\w::)(?:{'|'.join(named)})", *pasting]), re.MULTILINE)
         for file_name, code in codes.items():
             line, counted = 1, 0
             for match in pattern.finditer(code):

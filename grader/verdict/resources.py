@@ -9,10 +9,10 @@ import re
 from grader.gpu_table import gpus_of, with_article
 from grader.report.model import KernelResources
 
-COMPILING = re.compile(r"Compiling entry function '([^']{1,2000})' for '(sm_\w{1,10})'")
+COMPILING = "Compiling entry function "
+ENTRY = re.compile(r"'([^'\n]{1,2000})' for '(sm_\w{1,10})'")
 SPILLS = re.compile(r"(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores, (\d{1,9}) bytes spill loads")
-USED = re.compile(r"Used (\d{1,4}) registers")
-SHARED = re.compile(r"(\d{1,9}) bytes smem")
+USED = re.compile(r"Used (\d{1,4}) registers(?:[^\n]{0,200}?(\d{1,9}) bytes smem)?")
 MAX_KERNELS = 32
 
 
@@ -30,27 +30,24 @@ def misfit(arch: str, shared_bytes: int) -> str:
 def kernel_resources(ptxas: str) -> tuple[KernelResources, ...]:
     """The kernels that `ptxas -v` names, in its order; none if the text has another form."""
     kernels: list[KernelResources] = []
-    name, arch, spilled = "", "", (0, 0, 0)
-    for line in ptxas.splitlines():
-        if found := COMPILING.search(line):
-            name, arch, spilled = kernel_name(found[1]), found[2], (0, 0, 0)
-        elif found := SPILLS.search(line):
-            spilled = (int(found[1]), int(found[2]), int(found[3]))
-        elif name and (found := USED.search(line)):
-            shared = SHARED.search(line)
-            kernels.append(
-                KernelResources(
-                    name=name,
-                    arch=arch,
-                    registers=int(found[1]),
-                    stack_bytes=spilled[0],
-                    spill_store_bytes=spilled[1],
-                    spill_load_bytes=spilled[2],
-                    shared_bytes=int(shared[1]) if shared else 0,
-                )
+    for told in ptxas.split(COMPILING)[1 : MAX_KERNELS + 1]:
+        entry, used = ENTRY.match(told), USED.search(told)
+        if entry is None or used is None:
+            continue
+        spilled = SPILLS.search(told, 0, used.start())
+        stack, stored, loaded = map(int, spilled.groups() if spilled else (0, 0, 0))
+        kernels.append(
+            KernelResources(
+                name=kernel_name(entry[1]),
+                arch=entry[2],
+                registers=int(used[1]),
+                stack_bytes=stack,
+                spill_store_bytes=stored,
+                spill_load_bytes=loaded,
+                shared_bytes=int(used[2] or 0),
             )
-            name = ""
-    return tuple(kernels[:MAX_KERNELS])
+        )
+    return tuple(kernels)
 
 
 def kernel_name(symbol: str) -> str:

@@ -12,17 +12,16 @@ import ast
 import functools
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 MAX_MEANINGS = 8  # A name keeps so many meanings; later assignments add none.
 MAX_LENGTH = 200  # Dotted names with more characters are not followed.
 OWN_OBJECTS = {"self", "cls", "ctx"}  # The student's classes define the attributes of these names.
-MATRIX_PRODUCTS = {"__matmul__", "__rmatmul__", "__imatmul__"}
 JIT = {"triton.jit", "triton.runtime.jit", "triton.runtime.jit.jit"}
-TYPE_CHECKING = {"typing.TYPE_CHECKING", "typing_extensions.TYPE_CHECKING"}  # false when a file is imported
 # Modules of packages that may not be imported, which may be.
 HARMLESS_MODULES = {"importlib.metadata"}
 # Modules of PyTorch and Triton that run code which the watch for operators does not see, or change PyTorch. So may every
@@ -51,14 +50,26 @@ def parsed(source: str | bytes) -> ast.Module:
     return ast.parse(source)
 
 
+class Import(NamedTuple):
+    """An import of a module, with "" for the submission's own package, or of a `name` from it.
+
+    parts: every part of the dotted names. is_late: whether the import stands in a function.
+    """
+
+    line: int
+    module: str
+    name: str
+    parts: frozenset[str]
+    is_late: bool
+
+
 class PythonFile:
     """A parsed file and the meanings of its names. A file that cannot be parsed is empty; the worker reports the error.
 
     Attributes:
-        nodes: all nodes but those below `if __name__ == "__main__":` and `if TYPE_CHECKING:`.
-        in_kernels: the ids of the nodes inside functions that Triton compiles.
-        kernels: the names of these functions.
+        kernels: the names of the functions that Triton compiles.
         methods: the names of the functions that classes of the file define.
+        imports: in the order of the source.
     """
 
     def __init__(self, file: str, source: str | bytes) -> None:
@@ -68,17 +79,20 @@ class PythonFile:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             tree = ast.Module([], [])
         self._meanings: dict[str, set[str]] = {}
-        self.nodes = list(_walk(tree))
-        for node in self.nodes:
+        self._nodes = list(_walk(tree))
+        for node in self._nodes:
             self._note(node)
-        self.nodes = list(_walk(tree, self._is_type_checking))
-        self.kernels = set(self._kernels())
-        functions = [node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-        self._in_functions = {id(node) for one in functions for node in ast.walk(one)}
-        classes = [node for node in self.nodes if isinstance(node, ast.ClassDef)]
-        self.methods = {one.name for each in classes for one in each.body if isinstance(one, ast.FunctionDef)}
+        functions = [node for node in self._nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         compiled = [one for one in functions if any(map(self._is_jit, one.decorator_list))]
-        self.in_kernels = {id(node) for one in compiled for node in ast.walk(ast.Module(one.body, []))}
+        self._in_kernels = {id(node) for one in compiled for node in ast.walk(ast.Module(one.body, []))}
+        passed = [
+            node.args[0] for node in self._nodes if isinstance(node, ast.Call) and node.args and self._is_jit(node.func)
+        ]
+        self.kernels = {one.name for one in compiled} | {one.id for one in passed if isinstance(one, ast.Name)}
+        classes = [node for node in self._nodes if isinstance(node, ast.ClassDef)]
+        self.methods = {one.name for each in classes for one in each.body if isinstance(one, ast.FunctionDef)}
+        in_functions = {id(node) for one in functions for node in ast.walk(one)}
+        self.imports = [one for node in self._nodes for one in _imports(node, id(node) in in_functions)]
 
     def _note(self, node: ast.AST) -> None:
         match node:
@@ -116,45 +130,13 @@ class PythonFile:
         meant = self.meanings(node.func if isinstance(node, ast.Call) else node)
         return bool(meant) and meant <= JIT
 
-    def _is_type_checking(self, node: ast.If) -> bool:
-        return bool(self.meanings(node.test) & TYPE_CHECKING)
-
-    def _kernels(self) -> Iterator[str]:
-        for node in self.nodes:
-            match node:
-                case ast.FunctionDef(name=name, decorator_list=decorators) if any(map(self._is_jit, decorators)):
-                    yield name
-                case ast.Call(args=[ast.Name(id=name), *_], func=function) if self._is_jit(function):
-                    yield name
-
-    def imports(self) -> Iterator[tuple[int, str, str]]:
-        """The line of each import, the module, and the name that is taken from it or ""."""
-        for node in self.nodes:
-            match node:
-                case ast.Import(names=names):
-                    yield from ((node.lineno, alias.name, "") for alias in names)
-                case ast.ImportFrom(module=module, level=level, names=names):
-                    yield from ((node.lineno, "" if level else module or "", alias.name) for alias in names)
-
-    def parts_imported(self, at_once: bool) -> set[str]:
-        """Every part of the names of the modules that the file may import; `at_once`, without those in functions."""
-        named = [
-            node
-            for node in self.nodes
-            if isinstance(node, ast.Import | ast.ImportFrom) and not (at_once and id(node) in self._in_functions)
-        ]
-        found = {part for node in named for alias in node.names for part in alias.name.split(".")}
-        return found | {part for node in named for part in (getattr(node, "module", None) or "").split(".")}
-
     def uses(self, forbidden: Sequence[str], own: set[str]) -> Iterator[tuple[int, str]]:
         """Where the file uses a forbidden name, with words; not inside kernels. `own`: names of the submission's functions."""
-        for node in self.nodes:
-            if id(node) in self.in_kernels:
+        for node in self._nodes:
+            if id(node) in self._in_kernels:
                 continue
             match node:
                 case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()) if "@" in forbidden:
-                    yield node.lineno, "uses the operator @"
-                case ast.Attribute(attr=name) if name in MATRIX_PRODUCTS and "@" in forbidden:
                     yield node.lineno, "uses the operator @"
                 case ast.Name() | ast.Attribute():
                     for meant in self.meanings(node):
@@ -166,26 +148,39 @@ class PythonFile:
                             yield node.lineno, f"uses the method {meant}" if meant[0] == "." else f"uses {meant}"
 
 
-def _walk(tree: ast.AST, also_never: Callable[[ast.If], bool] = lambda _: False) -> Iterator[ast.AST]:
+def _imports(node: ast.AST, is_late: bool) -> Iterator[Import]:
+    match node:
+        case ast.Import(names=names):
+            for one in names:
+                yield Import(node.lineno, one.name, "", frozenset(one.name.split(".")), is_late)
+        case ast.ImportFrom(module=module, level=level, names=names):
+            for one in names:
+                parts = frozenset(f"{module or ''}.{one.name}".split("."))
+                yield Import(node.lineno, "" if level else module or "", one.name, parts, is_late)
+
+
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes in the order of the source but those that do not run when the file is imported and used."""
     todo: list[ast.AST] = [tree]
     while todo:
         node = todo.pop()
         yield node
-        if isinstance(node, ast.If) and (_is_main_guard(node.test) or also_never(node)):
+        if isinstance(node, ast.If) and _is_false(node.test):
             todo += reversed(node.orelse)
         else:
             todo += reversed(list(ast.iter_child_nodes(node)))
 
 
-def _is_main_guard(test: ast.expr) -> bool:
-    """Whether a condition is `__name__ == "__main__"`, or that and others."""
+def _is_false(test: ast.expr) -> bool:
+    """Whether a condition is `__name__ == "__main__"` or `TYPE_CHECKING`, or one of these and others: false where a file is imported."""
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
             sides = {type(one): getattr(one, "id", getattr(one, "value", None)) for one in (left, right)}
             return sides == {ast.Name: "__name__", ast.Constant: "__main__"}
         case ast.BoolOp(op=ast.And(), values=values):
-            return any(map(_is_main_guard, values))
+            return any(map(_is_false, values))
+        case ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"):
+            return True
         case _:
             return False
 
@@ -199,7 +194,7 @@ def imported_from(file: str, sources: Mapping[str, str | bytes], at_once: bool =
         if name in found or name not in sources:
             continue
         found[name] = PythonFile(name, sources[name])
-        imported = found[name].parts_imported(at_once)
+        imported = {part for one in found[name].imports if not (at_once and one.is_late) for part in one.parts}
         todo += [other for other in sources if set(PurePosixPath(other).with_suffix("").parts) & imported]
     return list(found.values())
 
@@ -215,7 +210,7 @@ def refused_imports(
     """
     own = {part for name in sources for part in PurePosixPath(name).with_suffix("").parts}
     for file in files:
-        for line, module, name in file.imports():
+        for line, module, name, *_ in file.imports:
             package, full = module.split(".")[0], f"{module}.{name}" if name else module
             if not package or package in own:
                 continue
@@ -249,18 +244,9 @@ def triton_kernels(sources: Mapping[str, str | bytes]) -> frozenset[str]:
     return frozenset(name for file, source in sources.items() for name in PythonFile(file, source).kernels)
 
 
-def binds(node: ast.AST) -> Iterator[str]:
-    """Names that a node binds, in any scope."""
-    match node:
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-            yield name
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            yield name
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-            yield name
-        case ast.MatchMapping(rest=str(name)):
-            yield name
-        case ast.alias(name=name, asname=asname):
-            yield asname or name.split(".")[0]
-        case ast.Global(names=names) | ast.Nonlocal(names=names):
-            yield from names
+def names_in(tree: ast.AST) -> set[str]:
+    """Every name that a file binds or uses, in any scope; "*" for an import of everything."""
+    nodes = list(ast.walk(tree))
+    found = {getattr(node, field, None) for node in nodes for field in ("id", "name", "asname", "arg", "rest")}
+    found |= {name for node in nodes for name in (node.names if isinstance(node, ast.Global | ast.Nonlocal) else ())}
+    return {one.split(".")[0] for one in found if isinstance(one, str)}

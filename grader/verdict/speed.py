@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from grader.assignment import Band, Timing
 from grader.report.model import Alone, Interval, Round
@@ -44,13 +43,6 @@ class Roofline:
     def limit_s(self, yardstick_s: float) -> float:
         """Seconds that a call of the case takes at the rate of a yardstick whose call takes `yardstick_s`."""
         return yardstick_s * self.case_work / self.its_work
-
-
-class Times(NamedTuple):
-    """Seconds of a call in each round: by entrant, and of the submission by the judge's clock."""
-
-    of: Mapping[str, Sequence[float]]
-    judged_s: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -131,29 +123,75 @@ class SpeedRules:
     roofline: Roofline
     calls: int
 
-    def times(self, rounds: Sequence[Round], alone: Alone) -> Times:
-        """The times of each round that count. A baseline's and the null entrant's time is bounded by `alone`, because
-        the submission may have slowed them down.
+    def times(self, rounds: Sequence[Round], alone: Alone) -> tuple[dict[str, list[float]], list[float]]:
+        """Seconds of a call in each round: by entrant, and of the submission by the judge's clock, its batch without what a
+        batch of nothing takes. A baseline's and the null entrant's time is bounded by `alone`, because the submission may
+        have slowed them down.
         """
         most_s = {name: self._slack * alone_s for name, alone_s in alone.times_s.items()}
-        return Times(
-            {
-                name: [min(one.times_s[name], most_s.get(name, math.inf)) for one in rounds]
-                for name in rounds[0].times_s
-            },
-            judged_times_s(rounds, alone, self.calls),
-        )
+        nothing_s = median_interval([one.nothing_s for one in rounds]).median
+        if alone.nothing_s is not None:
+            nothing_s = min(nothing_s, alone.nothing_s + HOST_NOISE_S)
+        of = {
+            name: [min(one.times_s[name], most_s.get(name, math.inf)) for one in rounds] for name in rounds[0].times_s
+        }
+        return of, [(one.batch_s - nothing_s) / self.calls for one in rounds]
 
     def verdict(self, rounds: Sequence[Round], alone: Alone) -> Verdict:
         """The verdict on at least one round; its flags name each baseline that was slower beside the submission."""
-        verdict = judge(self.times(rounds, alone), self.bands, self.roofline, self.timing.margin)
-        slowed = [
+        of, judged_s = self.times(rounds, alone)
+        roofline, margin = self.roofline, self.timing.margin
+        claims = [max(time_s, RESOLUTION_S) for time_s in of[SUBMISSION]]
+        claimed, judged = median_interval(claims), median_interval(judged_s)
+        limits = [roofline.limit_s(time_s) for time_s in of[roofline.yardstick]]
+        corroborated = claimed.median >= (1 - margin) * judged.low
+        by_clocks, flags = _by_both_clocks(claims, judged_s, corroborated, margin)
+        if judged.median < IMPOSSIBLE * median_interval(limits).median:
+            flags.append(
+                f"the judge's clock found {milliseconds(judged.median)} a call, less than this machine can do: it says nothing about "
+                "the claim"
+            )
+        share = median_interval([limit / time for limit, time in zip(limits, by_clocks, strict=True)]).median
+        beyond = share > BEYOND_ROOFLINE
+        counted = [
+            limit if limit > (1 if beyond else BEYOND_ROOFLINE) * time else time
+            for limit, time in zip(limits, by_clocks, strict=True)
+        ]
+        if beyond:
+            flags.append(
+                f"beyond the roofline: {share:.0%} of what this machine does at most ({roofline.yardstick}); "
+                "no time below that limit counts"
+            )
+        by_name = of | {SUBMISSION: counted}
+        speedups = {name: speedup(by_name[name], counted) for name in by_name if name != SUBMISSION}
+        verdicts = [reach(speedups[band.vs], band.speedup) for band in self.bands]
+        flags += [
+            f"undecided: {one.speedup:g} × {one.vs} lies inside the interval even so; you have the band"
+            for one, verdict in zip(self.bands, verdicts, strict=True)
+            if verdict.undecided
+        ]
+        flags += [
             f"{name} took {milliseconds(beside_s)} a call in the rounds, and {milliseconds(alone_s)} when the submission's process had "
             "been ended: no more than the margin above that counts"
             for name, alone_s in alone.times_s.items()
             if (beside_s := median_interval([one.times_s[name] for one in rounds]).median) > self._slack * alone_s
         ]
-        return replace(verdict, flags=(*verdict.flags, *slowed))
+        return Verdict(
+            claimed=claimed,
+            judged=judged,
+            corroborated=corroborated,
+            counted_s=tuple(counted),
+            counted={name: median_interval(values) for name, values in by_name.items()},
+            speedups=speedups,
+            reached=tuple(one.reached for one in verdicts),
+            undecided=tuple(one.undecided for one in verdicts),
+            shares={
+                name: median_interval([limit / value for limit, value in zip(limits, values, strict=True)]).median
+                for name, values in by_name.items()
+            },
+            discrepancy=median_interval(by_clocks).median / claimed.median - 1,
+            flags=tuple(flags),
+        )
 
     def wants_another_round(self, rounds: Sequence[Round], spent_s: float, quick: bool) -> bool:
         """Whether to run another round. The first rounds always run. Further rounds run, while there is time, if the
@@ -177,69 +215,6 @@ class SpeedRules:
     @property
     def _slack(self) -> float:
         return 1 + self.timing.margin
-
-
-def judged_times_s(rounds: Sequence[Round], alone: Alone, calls: int) -> list[float]:
-    """Seconds of a call of the submission in each round by the judge's clock: its batch of `calls` calls without what a
-    batch of nothing takes.
-    """
-    nothing_s = median_interval([one.nothing_s for one in rounds]).median
-    if alone.nothing_s is not None:
-        nothing_s = min(nothing_s, alone.nothing_s + HOST_NOISE_S)
-    return [(one.batch_s - nothing_s) / calls for one in rounds]
-
-
-def judge(times: Times, bands: Sequence[Band], roofline: Roofline, margin: float) -> Verdict:
-    """The verdict on the times of at least one round.
-
-    Args:
-        bands: as problem.toml has them; `times` has the baseline of each band.
-        margin: how far below the judge's time a claim may lie, relative to the judge's time.
-    """
-    claims = [max(time_s, RESOLUTION_S) for time_s in times.of[SUBMISSION]]
-    claimed, judged = median_interval(claims), median_interval(times.judged_s)
-    limits = [roofline.limit_s(time_s) for time_s in times.of[roofline.yardstick]]
-    corroborated = claimed.median >= (1 - margin) * judged.low
-    by_clocks, flags = _by_both_clocks(claims, times.judged_s, corroborated, margin)
-    if judged.median < IMPOSSIBLE * median_interval(limits).median:
-        flags.append(
-            f"the judge's clock found {milliseconds(judged.median)} a call, less than this machine can do: it says nothing about the claim"
-        )
-    share = median_interval([limit / time for limit, time in zip(limits, by_clocks, strict=True)]).median
-    beyond = share > BEYOND_ROOFLINE
-    counted = [
-        limit if limit > (1 if beyond else BEYOND_ROOFLINE) * time else time
-        for limit, time in zip(limits, by_clocks, strict=True)
-    ]
-    if beyond:
-        flags.append(
-            f"beyond the roofline: {share:.0%} of what this machine does at most ({roofline.yardstick}); "
-            "no time below that limit counts"
-        )
-    by_name = {**times.of, SUBMISSION: counted}
-    speedups = {name: speedup(by_name[name], counted) for name in by_name if name != SUBMISSION}
-    verdicts = [reach(speedups[band.vs], band.speedup) for band in bands]
-    flags += [
-        f"undecided: {one.speedup:g} × {one.vs} lies inside the interval even so; you have the band"
-        for one, verdict in zip(bands, verdicts, strict=True)
-        if verdict.undecided
-    ]
-    return Verdict(
-        claimed=claimed,
-        judged=judged,
-        corroborated=corroborated,
-        counted_s=tuple(counted),
-        counted={name: median_interval(values) for name, values in by_name.items()},
-        speedups=speedups,
-        reached=tuple(one.reached for one in verdicts),
-        undecided=tuple(one.undecided for one in verdicts),
-        shares={
-            name: median_interval([limit / value for limit, value in zip(limits, values, strict=True)]).median
-            for name, values in by_name.items()
-        },
-        discrepancy=median_interval(by_clocks).median / claimed.median - 1,
-        flags=tuple(flags),
-    )
 
 
 def _by_both_clocks(

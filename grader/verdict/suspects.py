@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +43,13 @@ EACH_UNEXPLAINED = 0.5
 FITTING_STEPS = 6
 SMALL_STEP = 1e-5  # A slope is taken over this relative step.
 FARTHEST = 4  # A constant that is off by a larger factor means another formula.
+
+LOW_PRECISION = "a conversion to too low a precision: float32 is needed"
+# Types of 16 bits that a kernel may round intermediate results to, and the rounding of float64 tensors.
+ROUNDINGS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("float16", lambda x: x.half().double()),
+    ("bfloat16", lambda x: x.bfloat16().double()),
+)
 
 Outputs = Mapping[str, Tensor]
 
@@ -87,38 +95,11 @@ class Scene:
     launched: Sequence[LaunchedKernel] = ()
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """A mistake that accounts for some of the outputs.
-
-    Attributes:
-        is_weak: whether the mistake accounts only for elements that are NaN or infinite.
-        is_nowhere_finite: whether all elements are NaN or infinite.
-        is_of_the_written: whether some elements were never written.
-    """
+class Explanation(NamedTuple):
+    """A sentence about a mistake that accounts for the wrong `outputs`."""
 
     outputs: tuple[str, ...]
-    words: str
-    cause: str
-    is_weak: bool = False
-    is_nowhere_finite: bool = False
-    is_of_the_written: bool = False
-
-    def __str__(self) -> str:
-        *most, last = self.outputs
-        names, verb = (f"{', '.join(most)} and {last}", "are") if most else (last, "is")
-        if self.is_nowhere_finite:
-            return (
-                f"{names} {verb} nowhere finite, as it would be {self.words}: consistent with {self.cause}; "
-                "or with any other mistake that leaves no number"
-            )
-        if self.is_weak:
-            return (
-                f"{names} {verb} not finite where that is so {self.words}: consistent with {self.cause}; "
-                "or with another mistake that leads there"
-            )
-        where = ", where anything was written," if self.is_of_the_written else ""
-        return f"{names}{where} {verb}{COMES_OUT}{self.words}: {CONSISTENT}{self.cause}"
+    sentence: str
 
 
 def explanations(
@@ -161,18 +142,34 @@ def explanations(
                 others.append(suspect)
             elif left <= UNEXPLAINED and left < 0.5 * known:
                 best[name] = left, [suspect]
-    grouped: dict[tuple[str, str, bool, bool, bool], list[str]] = {}
-    for name, (left, found) in best.items():
-        if len(found) <= MOST_WEAK:
-            words = OR.join(one.words for one in found)
-            causes = OR.join(dict.fromkeys(one.cause for one in found))
-            if got[name].numel() == 1 and any(one.each for one in found):
-                causes += ONE_NUMBER
-            # The compared part may be one batch entry, or some rows: look at all of the output.
-            nowhere = left == WEAK and not bool(torch.isfinite(got[name]).any())
-            is_part = bool(holds_fill(got[name]).any())
-            grouped.setdefault((words, causes, left == WEAK, nowhere, is_part), []).append(name)
-    return [Explanation(tuple(sorted(names, key=list(wrong).index)), *words) for words, names in grouped.items()]
+    # The compared part may be one batch entry, or some rows: whether nothing is finite is asked of all of the output.
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for name in (name for name in wrong if name in best and len(best[name][1]) <= MOST_WEAK):
+        left, found = best[name]
+        words = OR.join(one.words for one in found)
+        cause = OR.join(dict.fromkeys(one.cause for one in found))
+        if got[name].numel() == 1 and any(one.each for one in found):
+            cause += ONE_NUMBER
+        where = ""
+        if left != WEAK:
+            where = ", where anything was written," if bool(holds_fill(got[name]).any()) else ""
+            rest = f"{COMES_OUT}{words}: {CONSISTENT}{cause}"
+        elif bool(torch.isfinite(got[name]).any()):
+            rest = (
+                f" not finite where that is so {words}: {CONSISTENT}{cause}; or with another mistake that leads there"
+            )
+        else:
+            rest = f" nowhere finite, as it would be {words}: {CONSISTENT}{cause}; or with any other mistake that leaves no number"
+        grouped.setdefault((where, rest), []).append(name)
+    return [
+        Explanation(tuple(names), f"{_listed(names)}{where} {'are' if len(names) > 1 else 'is'}{rest}")
+        for (where, rest), names in grouped.items()
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 class _Wrong:
@@ -319,9 +316,8 @@ def _other_strides(scene: Scene) -> Iterator[Suspect]:
     choices += [(f"{name} is", "as if it were contiguous", {name: usual[name]}) for name in odd]
     for name in odd:
         if tensors[name].ndim == 2:
-            (rows, columns), (row, column) = own[name], usual[name]
+            rows, column = own[name][0], usual[name][1]
             choices.append((f"{name} is", "with a column stride of 1", {name: (rows, column)}))
-            choices.append((f"{name} is", "with a row stride that is the number of columns", {name: (row, columns)}))
     arguments = list(call.args)
     for model in arguments[:1]:
         others = [name for name in arguments if own[name] != own[model] and tensors[name].ndim == tensors[model].ndim]

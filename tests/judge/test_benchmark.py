@@ -36,16 +36,15 @@ from grader.pool.watch import CallLimits
 from grader.pool.worker import Worker
 from grader.problem import Call, Cost
 from grader.protocol import MATRIX, RanOperator, Reply
-from grader.report.model import Interval, SpeedMeasurement
+from grader.report.model import Alone, Interval, Round, SpeedMeasurement
 from grader.verdict.speed import (
     HOST_NOISE_S,
     SHARE_OF_FREE_MEMORY,
     SUBMISSION,
     WARM_SETS,
     Roofline,
-    Times,
+    SpeedRules,
     Verdict,
-    judge,
 )
 from tests.judge.test_clock import Doubles
 
@@ -527,8 +526,12 @@ MEASURED = SpeedMeasurement(
 
 def ended(judged_ms: float) -> tuple[Verdict, SpeedMeasurement]:
     """A run of a submission that says 1 ms; the baseline takes 2."""
-    times = Times({"submission": [MS] * 5, "eager": [2 * MS] * 5, "copy": [0.5 * MS] * 5}, [judged_ms * MS] * 5)
-    verdict = judge(times, [Band(vs="eager", speedup=1.9, points=1)], Roofline("copy", 1.0, 1.0), 0.05)
+    times_s = {"submission": MS, "eager": 2 * MS, "copy": 0.5 * MS}
+    rounds = [Round(order=(SUBMISSION,), times_s=times_s, batch_s=judged_ms * MS, nothing_s=0.0)] * 5
+    rules = SpeedRules(
+        Timing(margin=0.05), [Band(vs="eager", speedup=1.9, points=1)], Roofline("copy", 1.0, 1.0), calls=1
+    )
+    verdict = rules.verdict(rounds, Alone())
     return verdict, MEASURED.model_copy(update={"corroborated": verdict.corroborated, "flags": verdict.flags})
 
 

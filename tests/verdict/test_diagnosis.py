@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from grader.assignment import load_assignment
 from grader.problem import Call, Mistakes, load_problem
 from grader.protocol import EARLY_VALUE, FILL_BYTE, GUARD_BYTE, LaunchedKernel
 from grader.verdict import diagnosis
+from grader.verdict.causes import OF_INFINITY, OF_NAN
 from grader.verdict.diagnosis import differs, explain, explain_call
 from grader.verdict.fill import holds_fill
 from grader.verdict.suspects import Scene
@@ -36,7 +38,6 @@ CAUSES = (
     "transposed",
     "times expected throughout",
     "a factor of its own",
-    "one place too",
     "in another order",
     "times float16's rounding",
     "times bfloat16's rounding",
@@ -139,74 +140,51 @@ def test_what_was_never_written_is_counted(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "unwritten", "cause"),
+    ("shape", "unwritten", "cause"),
     [
-        (100, slice(25, 100), "only the first quarter was written"),
-        (100, slice(26, 100), "a grid that is too small"),
-        (100, slice(0, 1), "no thread or program takes for its own"),
-        (100, slice(0, 100, 3), "no thread or program takes for its own"),
-        (8, slice(None), "all 8 elements were never written: consistent with no launch, results that went elsewhere"),
-        (1, slice(None), "or with a bound or a last, partial block that leaves so few out"),
-        (64, slice(None), "or an output that was computed from its own unwritten contents"),
+        ((100,), slice(26, 100), "a grid that is too small, or elements"),
+        ((100,), slice(0, 1), "elements that no thread or program takes for its own"),
+        ((100,), slice(0, 100, 3), "elements that no thread or program takes for its own"),
+        (
+            (8,),
+            slice(None),
+            "no launch, results that went elsewhere, .*; or with a bound or a last, partial block that leaves so few out$",
+        ),
+        ((1,), slice(None), "no launch, .* a last, partial block"),
+        ((64,), slice(None), "no launch, .* an output that was computed from its own unwritten contents$"),
+        ((4, 8), (..., slice(3, None)), "a block that is shorter than a row, and no loop over the rest"),
+        ((4, 8), (..., slice(0, 5)), "elements that no thread or program takes for its own"),
+        ((4, 8), (..., slice(0, None, 2)), "elements that no thread or program takes for its own"),
+        ((4, 8), (1, 3), "elements that no thread or program takes for its own"),
+        ((4, 8), (0, slice(3, None)), "elements that no thread or program takes for its own"),
+        ((4, 8), slice(2, None), "a grid that is too small, or elements"),
+        ((2, 4, 8), 1, "a grid that is too small or has its axes swapped, or elements"),
     ],
 )
-def test_what_was_never_written_has_a_cause_by_its_place(size: int, unwritten: slice, cause: str) -> None:
-    expected = normal(size)
+def test_what_was_never_written_has_a_cause_by_its_place(shape: tuple[int, ...], unwritten: object, cause: str) -> None:
+    expected = normal(*shape)
     line = story(changed(expected.float(), unwritten, poison((1,), torch.float32)), expected)[1]
-    assert cause in line
-    assert ("a last, partial block" in line) == (size < 32)
-
-
-@pytest.mark.parametrize(
-    ("unwritten", "cause"),
-    [
-        ((..., slice(3, None)), "a block that is shorter than a row, and no loop over the rest"),
-        ((..., slice(0, 5)), "elements that no thread or program takes for its own"),
-        ((..., slice(0, None, 2)), "elements that no thread or program takes for its own"),
-        ((1, 3), "elements that no thread or program takes for its own"),
-        ((0, slice(3, None)), "elements that no thread or program takes for its own"),
-        ((slice(2, None),), "a grid that is too small, or elements"),
-    ],
-)
-def test_the_end_of_every_row_was_never_written(unwritten: tuple[slice, ...], cause: str) -> None:
-    expected = normal(4, 8)
-    line = story(changed(expected.float(), unwritten, poison((1,), torch.float32)), expected)[1]
-    assert f"consistent with {cause}" in line
-
-
-def test_a_grid_for_batches_and_blocks_may_have_its_axes_swapped() -> None:
-    expected = normal(2, 4, 8)
-    line = story(changed(expected.float(), 1, poison((1,), torch.float32)), expected)[1]
-    assert "a grid that is too small or has its axes swapped, or elements" in line
+    assert re.search(f"never written: consistent with {cause}", line)
 
 
 # Not finite -----------------------------------------------------------------------------------------------------------
 
-OVERFLOW = "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end; or a division by 0"
-NOT_A_NUMBER = (
-    "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
-)
-
 
 @pytest.mark.parametrize(
-    ("values", "kind", "cause"),
+    ("values", "told"),
     [
-        ([NAN, NAN], "NaN", NOT_A_NUMBER),
-        ([INF, -INF], "infinite", OVERFLOW),
-        ([INF, NAN], "NaN or infinite", NOT_A_NUMBER),
+        ([NAN, NAN], f"are NaN where the right answer is finite, first at [2, 3]: consistent with {OF_NAN}"),
+        ([INF, -INF], f"are infinite where the right answer is finite, first at [2, 3]: consistent with {OF_INFINITY}"),
+        (
+            [INF, NAN],
+            f"are NaN or infinite where the right answer is finite, first at [2, 3]: consistent with {OF_NAN}",
+        ),
     ],
 )
-def test_nan_and_overflow_are_told_apart(values: list[float], kind: str, cause: str) -> None:
+def test_nan_and_overflow_are_told_apart(values: list[float], told: str) -> None:
     expected = normal(4, 10)
     lines = story(changed(expected, ([2, 3], [3, 1]), f64(values)).float(), expected)
-    assert lines[1] == (
-        f"2 of 40 elements (5%) are {kind} where the right answer is finite, first at [2, 3]: consistent with {cause}"
-    )
-
-
-def test_where_nothing_is_finite_it_is_said_plainly() -> None:
-    lines = story(torch.full((4, 8), NAN), normal(4, 8))
-    assert "no element is finite: all 32 are NaN where the right answer is finite: consistent with" in lines[1]
+    assert lines[1] == f"2 of 40 elements (5%) {told}"
 
 
 def test_an_infinity_that_is_right_is_no_overflow() -> None:
@@ -228,6 +206,11 @@ PATTERNS = {
         torch.zeros(50, 64),
         "every element is 0: consistent with a factor that is 0, as 1 / 2 is in integers, or a kernel that stored nothing",
     ),
+    "no number": Example(
+        MATRIX,
+        torch.full((50, 64), NAN),
+        f"no element is finite: all 3200 are NaN where the right answer is finite: consistent with {OF_NAN}",
+    ),
     "a constant": Example(
         MATRIX, torch.full((50, 64), -3.5), "every element is -3.5: consistent with a kernel that stored"
     ),
@@ -238,7 +221,6 @@ PATTERNS = {
     "a factor on some rows": Example(
         MATRIX, changed(MATRIX, slice(30, 40), factor=8), "the wrong elements are 8 times expected"
     ),
-    "the root of one huge row": Example(normal(1, 1000), math.sqrt(1000) * normal(1, 1000), "√d for d = 1000"),
     "wrong row sums": Example(
         ROWS, ROWS * FACTORS, "a factor of its own, from 0.5 to 0.9: consistent with a wrong row sum"
     ),
@@ -248,14 +230,13 @@ PATTERNS = {
         (PEAKED * FACTORS).masked_fill(1e-3 * PEAKED.amax(-1, True) > PEAKED, 0.0),
         "a factor of its own, from 0.5 to 0.9",
     ),
-    "late": Example(VECTOR, VECTOR.roll(1), "one place too late"),
-    "early": Example(VECTOR, VECTOR.roll(-1), "one place too early"),
-    "late in each row": Example(MATRIX, MATRIX.roll(1, -1), "one place too late"),
-    "late, with another number at the edge": Example(VECTOR, changed(VECTOR.roll(1), 0, 55.0), "one place too late"),
     "in another order": Example(
         CUBE,
         CUBE.reshape(3, 16, 40).transpose(1, 2).reshape(3, 40, 16)[:, torch.randperm(40)],
         "in another order: consistent with strides that are ignored",
+    ),
+    "one place too late": Example(
+        VECTOR, VECTOR.roll(1), "in another order: consistent with indices that are mixed up"
     ),
     "a vector in another order": Example(
         VECTOR, VECTOR.view(2, 50).flip(1).flatten(), "consistent with indices that are mixed up"
@@ -272,17 +253,11 @@ def test_a_pattern_of_the_values_is_recognised(name: str) -> None:
 @pytest.mark.parametrize(
     ("factor", "words"),
     [
-        (LN_2, "which is ln 2: consistent with mixing base-e and base-2"),
-        (1 / LN_2, "which is log2 e: consistent with mixing base-e and base-2"),
-        (8.0, "which is √d for d = 64: consistent with a missing or doubled scale"),
-        (1 / 8, "which is 1/√d for d = 64: consistent with a missing or doubled scale"),
-        (64.0, "which is d for d = 64"),
-        (1 / 64, "which is 1/d for d = 64"),
-        (-1.0, "which is -1: the sign is wrong"),
+        (64.0, "a sum that is made 64 times"),
         (2.0, "a sum that is made 2 times"),
         (0.5, "got is 0.5 times expected throughout"),
-        (3.3, "times expected throughout"),
-        (-0.7, "times expected throughout"),
+        (3.3, "got is 3.3 times expected throughout"),
+        (-1.0, "got is -1 times expected throughout"),
     ],
 )
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -394,7 +369,6 @@ def test_a_few_random_errors_are_no_pattern(seed: int) -> None:
 
 
 SYMMETRIC = normal(8, 8) + normal(8, 8).t()
-CONSTANT_ROWS = normal(6, 1).expand(6, 20).contiguous()
 ZERO_ROW = changed(normal(10, 20), 4)
 POSITIVE = normal(1000).abs() + 0.5
 MASKED = torch.rand(20, 50, generator=torch.Generator().manual_seed(3)) < 0.3
@@ -403,7 +377,7 @@ NOISY_ROW = changed(changed(ROWS, 3, factor=20), 7, 0.5 * ROWS[7].max() * normal
 HUGE = torch.cat([VECTOR + 20, torch.linspace(1e37, 3e37, 6, dtype=torch.float64)])
 OTHER_SPREADS = [(normal(*shape), normal(*shape, seed=1)) for shape in [(2, 40, 16), (2, 128, 64), (1, 1024, 128)]]
 NO_PATTERNS = {
-    "other values": Example(normal(16, 16), normal(16, 16, seed=5).float(), "transposed|place too"),
+    "other values": Example(normal(16, 16), normal(16, 16, seed=5).float(), "transposed|another order"),
     # Wrong, but no more transposed than it was.
     "one element of a symmetric output": Example(SYMMETRIC, changed(SYMMETRIC, (0, 0), 0.08, factor=1), "transposed"),
     "three elements": Example(POSITIVE, changed(POSITIVE, [3, 9, 20], factor=2), "times expected"),
@@ -413,8 +387,6 @@ NO_PATTERNS = {
         MATRIX, MATRIX * torch.linspace(1 - 5e-5, 1 + 5e-5, 50)[:, None].double(), "a factor of its own"
     ),
     "a row of zeros": Example(ZERO_ROW, ZERO_ROW * FACTORS, "nan"),
-    # Rows that are constant agree with themselves one place on: that says nothing.
-    "equal neighbours": Example(CONSTANT_ROWS, changed(CONSTANT_ROWS, (3, 7), 0.03, factor=1), "place too"),
     # Masked entries come out as 0.5 instead of 0; everything else is right.
     "rounding in float16": Example(MASKED_ROWS, MASKED_ROWS.half().masked_fill(MASKED, 0.5), "a factor of its own"),
     "a row of noise beside another row's factor": Example(ROWS, NOISY_ROW, "a factor of its own"),
@@ -455,15 +427,14 @@ def test_a_pattern_in_a_part_of_a_huge_output_says_which_part(monkeypatch: pytes
     lines = story(changed(expected, slice(30, None), factor=LN_2).float(), expected)
     assert lines[0].startswith("y[30, 0] is the first wrong element")
     assert lines[0].endswith("700 of 1000 elements (70%) are wrong")
-    assert lines[1].startswith("in the next 200 elements: got is 0.6931 times expected throughout, which is ln 2")
+    assert lines[1].startswith("in the next 200 elements: got is 0.6931 times expected throughout")
     assert lines[2] == "only rows 30–99 of 100 are wrong"
     lines = story(changed(expected.float(), slice(95, None), poison((5, 10), torch.float32)), expected)
     assert lines[1].startswith("in the next 50 elements: all 50 elements were never written")
     got = changed(changed(expected, (30, 0), 9.0), (33, 4), NAN).float()
     assert "first at [33, 4]" in story(got, expected)[1]
-    # One that is small enough, or a single row, is looked at whole.
+    # One that is small enough is looked at whole.
     assert story((2 * expected[:20]).float(), expected[:20])[1].startswith("got is 2 times expected throughout")
-    assert "√d for d = 1000" in story((math.sqrt(1000) * normal(1, 1000)).float(), normal(1, 1000))[1]
 
 
 def test_a_part_of_an_output_is_told_by_its_place_in_the_whole() -> None:
@@ -734,8 +705,30 @@ FORWARD: dict[str, Form] = {
     "with 0.001 added to the sum": lambda q, k, v: (p := exps(q @ k.mT / 4)) @ v / (total(p) + 1e-3),
     "with the sums of the columns, and not of the rows, of each tile of 64 × 64": by_columns,
 }
+
+
+def relative_to(maximum: Form, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """With another maximum of the scores than each row's, in float32, where rows vanish."""
+    s = q @ k.mT / 4
+    p = (s - maximum(s)).float().exp().double()
+    return p @ v / total(p)
+
+
+EVEN = torch.arange(40)[:, None] % 2 == 0
+LARGE = attention_call().args["k"].abs() + 20
+APART = attention_call().args["q"] * torch.where(EVEN, 300.0, 1.0)
 # Of other calls than the default one.
 FORWARD_OF = [
+    Mistake(
+        "with a maximum that starts at 0",
+        replace(attention_call(), args=attention_call().args | {"q": torch.where(EVEN, -LARGE, LARGE), "k": LARGE}),
+        partial(relative_to, lambda s: s.amax(-1, True).clamp(min=0)),
+    ),
+    Mistake(
+        "with one maximum for all queries of a tile",
+        replace(attention_call(), args=attention_call().args | {"q": APART}),
+        partial(relative_to, lambda s: s.amax((-2, -1), True)),
+    ),
     Mistake(
         "with the scale 1/√32, as many as there are keys: consistent with a scale from the length",
         attention_call(keys=32),
@@ -775,47 +768,6 @@ FORWARD_OF = [
         for end, once_more in ((":", False), (", and at the end", True))
     ),
 ]
-
-
-@pytest.mark.parametrize(
-    ("words", "call", "form"), [*((words, attention_call(), form) for words, form in FORWARD.items()), *FORWARD_OF]
-)
-def test_a_usual_mistake_of_attention_is_named_in_the_second_line(words: str, call: Call, form: Form) -> None:
-    lines = told(call, attention_oracle, form(*(one.double() for one in call.args.values())))
-    assert re.match(r"o\[[01], .* is the first wrong element", lines[0])
-    assert lines[1].startswith("o is what comes out")
-    assert words in lines[1]
-    assert ": consistent with " in lines[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "of_query", "maximum", "size"),
-    [
-        (
-            "with a maximum that starts at 0",
-            lambda k, even: torch.where(even, -k, k),
-            lambda s: s.amax(-1, True).clamp(min=0),
-            20,
-        ),
-        # Rows vanish beside one with much larger scores.
-        (
-            "with one maximum for all queries of a tile",
-            lambda k, even: k * torch.where(even, 300.0, 1.0),
-            lambda s: s.amax((-2, -1), True),
-            0,
-        ),
-    ],
-)
-def test_a_maximum_that_is_not_the_rows_is_named(
-    words: str, of_query: Callable[[Tensor, Tensor], Tensor], maximum: Callable[[Tensor], Tensor], size: float
-) -> None:
-    call = attention_call()
-    k = call.args["k"].abs() + size if size else call.args["k"]
-    q = of_query(k if size else call.args["q"], torch.arange(40)[:, None] % 2 == 0)
-    s = q.double() @ k.double().mT / 4
-    p = (s - maximum(s)).float().exp().double()
-    wrong = p @ call.args["v"].double() / total(p)
-    assert words in told(Call(call.args | {"q": q, "k": k}, call.options), attention_oracle, wrong)[1]
 
 
 class Backward:
@@ -1142,21 +1094,30 @@ LONG_SOFTMAXES = [
     Mistake(
         "in this case x is not contiguous, its strides are (0, 0), and the cases with contiguous inputs pass: consistent with",
         normal(1).expand(20, 50),
-        lambda _: normal(20, 50),
+        lambda _: torch.zeros(20, 50),  # which is a pattern, and is told below
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("words", "x", "oracle", "form"),
+    ("words", "call", "oracle", "form"),
     [
-        *((words, normal(500), gelu_oracle, form) for words, form in GELUS.items()),
-        *((words, normal(20, 50).float().double(), softmax_oracle, form) for words, form in SOFTMAXES.items()),
-        *((words, x, softmax_oracle, form) for words, x, form in LONG_SOFTMAXES),
+        *((words, attention_call(), attention_oracle, form) for words, form in FORWARD.items()),
+        *((words, call, attention_oracle, form) for words, call, form in FORWARD_OF),
+        *((words, Call({"x": normal(500)}), gelu_oracle, form) for words, form in GELUS.items()),
+        *(
+            (words, Call({"x": normal(20, 50).float().double()}), softmax_oracle, form)
+            for words, form in SOFTMAXES.items()
+        ),
+        *((words, Call({"x": x}), softmax_oracle, form) for words, x, form in LONG_SOFTMAXES),
     ],
 )
-def test_a_usual_mistake_of_gelu_and_softmax_is_named(words: str, x: Tensor, oracle: Oracle, form: Form) -> None:
-    assert words in told(x, oracle, form(x))[1]
+def test_a_usual_mistake_is_named_in_the_second_line(words: str, call: Call, oracle: Oracle, form: Form) -> None:
+    first, second, *_ = told(call, oracle, form(*(one.double() for one in call.args.values())))
+    assert re.search("is the first wrong element: expected|is off by small errors everywhere$", first)
+    assert re.match("[oy] is (what comes out|not finite where)|in this case x is not contiguous", second)
+    assert words in second
+    assert ": consistent with " in second
 
 
 @pytest.mark.parametrize(("above", "below"), [(LN_2, 1.0), (1.0, LN_2), (1 / LN_2, 1.0), (1.0, 1 / LN_2)])
@@ -1199,18 +1160,24 @@ def test_an_earlier_answer_is_recognised() -> None:
 # Large and small inputs -----------------------------------------------------------------------------------------------
 
 
-def test_where_x_is_too_large_is_said() -> None:
-    x = torch.linspace(-20, 20, 401, dtype=torch.float64)
-    assert any(
-        "wrong just where x is above 9" in line for line in told(x, gelu_oracle, gelu(x).masked_fill(x > 9.05, NAN))
-    )
-
-
-def test_a_formula_that_is_wrong_for_negative_numbers_does_not_overflow() -> None:
-    x = torch.linspace(-4, 5, 500, dtype=torch.float64)
-    lines = told(x, gelu_oracle, gelu(x).masked_fill(x < 0, NAN))
-    assert any("a formula that does not hold for negative numbers, such as |x|, a logarithm" in line for line in lines)
-    assert not any("overflows or loses" in line for line in lines)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            lambda x: x > 9.05,
+            "wrong just where x is above 9.04: consistent with a formula that overflows, loses its digits",
+        ),
+        (lambda x: x < -9.05, "wrong just where x is below -9.04: consistent with a formula that overflows"),
+        (lambda x: x.abs() > 12.05, "wrong just where |x| is above 12.04: consistent with a formula that overflows"),
+        (lambda x: x < 0, "a formula that does not hold for negative numbers, such as |x|, a logarithm"),
+        (lambda x: x > 0, "a formula that does not hold for positive numbers"),
+    ],
+)
+def test_inputs_for_which_a_formula_is_wrong_are_told(wrong: Form, words: str) -> None:
+    x = torch.arange(-1000, 1001, dtype=torch.float64) / 50
+    lines = told(x, gelu_oracle, gelu(x).masked_fill(wrong(x), NAN))
+    assert len([line for line in lines if words in line]) == 1
+    assert len([line for line in lines if "a formula that" in line]) == 1
 
 
 # Nobody is accused of a mistake that he did not make ------------------------------------------------------------------

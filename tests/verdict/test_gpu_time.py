@@ -22,69 +22,64 @@ TRITON = RanKernel("softmax_kernel", 3, 0.5e-3)
 CUDA = RanKernel("void (anonymous namespace)::gelu_kernel<4>(float const*, float*, long)", 1, 0.5e-3)
 
 
-def found(*ran: RanKernel, own: tuple[str, ...] = ("softmax_kernel", "gelu_kernel")) -> GpuTime:
+MACRO = RanKernel("kernel_made_by_a_macro", 1, 1.0)
+FROM_HOST = replace(COPY, name="Memcpy HtoD (Pageable -> Device)")
+LONG_COPY = replace(COPY, time_s=1e-3)
+FOR_SHOW = replace(TRITON, time_s=0.02e-3)
+OWN = ("softmax_kernel", "gelu_kernel")
+NO_OWN = "no kernel of your own ran on the GPU, only PyTorch's, such as "
+
+
+def found(*ran: RanKernel, own: tuple[str, ...] = OWN) -> GpuTime:
     result = gpu_time(ran, own)
     assert result is not None
     return result
 
 
-def test_the_shares_of_a_call() -> None:
-    result = found(TRITON, COPY, FILL)
-    assert result.own_share == pytest.approx(0.5)
-    assert result.library_share == 0  # what only fills and copies is plumbing
-    assert found(TRITON, CUBLAS).library_share == pytest.approx(2 / 3)
-    assert [(one.name, one.own, one.calls) for one in result.kernels] == [
+# What ran; the shares of one's own and of libraries' kernels; and what is told of kernels for show, and of none of one's own.
+CALLS = {
+    "own kernels beside what only fills and copies": ((TRITON, COPY, FILL), 0.5, 0, "", ""),
+    "a template in a namespace": ((CUDA,), 1, 0, "", ""),
+    "a third is one's own": ((CUBLAS, TRITON), 1 / 3, 2 / 3, "", ""),
+    "an autotuner's fills": ((replace(FILL, time_s=1.0), TRITON), 0, 0, "", ""),
+    "a kernel of unknown origin": ((MACRO,), 0, 0, "", ""),
+    "a kernel of unknown origin and a copy": ((COPY, MACRO), 0, 0, "", ""),
+    "a kernel for show": (
+        (CUBLAS, FOR_SHOW), 0.02, 0.98, f"2 % of the GPU's time went into kernels of your own, 98 % into {CUBLAS.name}", "",
+    ),
+    # As from an answer that was computed on the host, or in an earlier call.
+    "copies from the host": ((FROM_HOST, FILL), 0, 0, "", f"{NO_OWN}Memcpy HtoD"),
+    "a copy of an earlier result": (
+        (LONG_COPY, FILL), 0, 0, "", f"{NO_OWN}Memcpy DtoD: none was launched, or a result was kept from an earlier call",
+    ),
+    "copies from the GPU and from the host": ((LONG_COPY, FROM_HOST), 0, 0, "", f"{NO_OWN}Memcpy DtoD"),
+    "a library's kernel": (
+        (CUBLAS, COPY), 0, 0.8, "", f"{NO_OWN}{CUBLAS.name}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_whose_kernels_a_calls_time_went_into_and_what_is_told_of_it(name: str) -> None:
+    ran, own, library, for_show, none = CALLS[name]
+    result = found(*ran)
+    assert (result.own_share, result.library_share) == pytest.approx((own, library), abs=0.005)
+    assert (decoy(result), without_own(ran, OWN)) == (for_show, none)
+    assert sum(one.share for one in result.kernels) == pytest.approx(1)
+
+
+def test_kernels_are_told_by_their_short_names_the_longest_first() -> None:
+    assert [(one.name, one.own, one.calls) for one in found(TRITON, COPY, FILL).kernels] == [
         ("softmax_kernel", True, 3),
         ("Memcpy DtoD", False, 1),
         ("at::native::vectorized_elementwise_kernel", False, 2),
     ]
-    assert sum(one.share for one in result.kernels) == pytest.approx(1)
-
-
-def test_a_template_in_a_namespace_is_the_students_own() -> None:
-    assert found(CUDA).own_share == pytest.approx(1)
 
 
 def test_nobody_can_tell_without_a_kernel() -> None:
-    assert gpu_time([], ["softmax_kernel"]) is None
-    assert gpu_time([RanKernel("softmax_kernel", 1, 0.0)], ["softmax_kernel"]) is None
-
-
-def test_a_kernel_for_show_is_named() -> None:
-    show = RanKernel("softmax_kernel", 1, 0.02e-3)
-    assert decoy(found(CUBLAS, show)) == f"2 % of the GPU's time went into kernels of your own, 98 % into {CUBLAS.name}"
-
-
-@pytest.mark.parametrize(
-    "ran",
-    [
-        (TRITON, COPY, FILL),
-        (CUBLAS, TRITON),
-        (COPY,),
-        (RanKernel("kernel_made_by_a_macro", 1, 1.0),),
-        (replace(FILL, time_s=1.0), TRITON),
-    ],
-    ids=["plumbing", "a third is one's own", "copies alone", "a kernel of unknown origin", "an autotuner's fills"],
-)
-def test_whoever_may_have_done_the_work_is_left_alone(ran: tuple[RanKernel, ...]) -> None:
-    assert decoy(found(*ran)) == ""
-
-
-def test_copies_alone_are_nobodys_kernel() -> None:
-    """As from an answer that was computed on the host, or in an earlier call."""
-    from_host = replace(COPY, name="Memcpy HtoD (Pageable -> Device)")
-    words = "no kernel of your own ran on the GPU, only PyTorch's, such as Memcpy"
-    assert without_own([from_host, FILL], ["softmax_kernel"]) == f"{words} HtoD"
-    longer = replace(COPY, time_s=1e-3)
-    told = without_own([longer, FILL], ["softmax_kernel"])
-    assert told == f"{words} DtoD: none was launched, or a result was kept from an earlier call"
-    assert without_own([longer, from_host], ["softmax_kernel"]) == f"{words} DtoD"
-    assert without_own([CUBLAS, COPY], ["softmax_kernel"]).endswith(f"such as {CUBLAS.name}")
-
-
-@pytest.mark.parametrize("ran", [(TRITON, CUBLAS), (COPY, RanKernel("kernel_made_by_a_macro", 1, 1.0)), ()])
-def test_a_kernel_that_may_be_the_students_own_is_enough(ran: tuple[RanKernel, ...]) -> None:
-    assert without_own(ran, ["softmax_kernel"]) == ""
+    assert gpu_time([], OWN) is None
+    assert gpu_time([replace(TRITON, time_s=0.0)], OWN) is None
+    assert without_own([], OWN) == ""
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from grader.verdict.sanitizer import SanitizerFinding, findings
+from grader.verdict.sanitizer import findings
 
 NEW = """\
 ========= COMPUTE-SANITIZER
@@ -63,50 +63,52 @@ UNWRITTEN = """\
 """
 
 
-def test_the_same_mistake_of_many_threads_is_told_once() -> None:
-    (found,) = findings(NEW, {"gelu.cu"})
-    assert found == SanitizerFinding(
-        "out of bounds", "write", "global", "gelu_kernel", "gelu.cu", 12, 4, "(31,0,0)", "(3,0,0)",
-        "1 bytes after one of 4,092 bytes", times=2,
-    )  # fmt: skip
-    assert found.sentence == (
-        "gelu.cu:12, in gelu_kernel: a write of 4 bytes beyond every tensor: 1 bytes after one of 4,092 bytes, "
-        "first by thread (31,0,0) of block (3,0,0)"
-    )
+GELU_BEYOND = "gelu.cu:12, in gelu_kernel: a write of 4 bytes beyond every tensor"
+FIRST = ", first by thread (31,0,0) of block (3,0,0)"
+NO_BARRIER = ", with no barrier in between: which comes first is chance"
+TOLD = {
+    # The same mistake of many threads is told once, of the first.
+    NEW: [("global", f"{GELU_BEYOND}: 1 bytes after one of 4,092 bytes{FIRST}")],
+    NEW.replace("=========     and is 1 bytes", "=========     who knows where"): [("global", f"{GELU_BEYOND}{FIRST}")],
+    NEW[: NEW.index("=========     by thread")]: [("global", GELU_BEYOND)],  # a log that breaks off after the line
+    OLD: [
+        (
+            "global",
+            "softmax.py:41, in softmax_kernel: a read of 16 bytes beyond every tensor: 1,241,911,296 bytes before one of "
+            "5,033,164,800 bytes, first by thread (96,0,0) of block (44,0,0)",
+        )
+    ],
+    RACES.replace(":27:", ":28:"): [
+        (
+            "shared",
+            f"gelu.cu:27, in sum_kernel: threads of a block write shared memory here and read it in line 33{NO_BARRIER}",
+        ),
+        (
+            "shared",
+            f"gelu.cu:28, in sum_kernel: threads of a block write shared memory here and write it in the same line{NO_BARRIER}",
+        ),
+    ],
+    # What happens in others' kernels is left out.
+    UNWRITTEN: [
+        (
+            "global",
+            "gelu.cu:9, in gelu_kernel: reads 4 bytes of global memory that nothing has written, first by thread (0,0,0) of block (0,0,0)",
+        ),
+        (
+            "global",
+            "gelu.cu:10, in gelu_kernel: a read of 16 bytes at an address that is no multiple of that, first by thread (1,0,0) of block "
+            "(0,0,0)",
+        ),
+    ],
+}
 
 
-def test_the_older_form_is_read_too() -> None:
-    (found,) = findings(OLD, {"softmax.py"})
-    assert (found.kind, found.way, found.kernel, found.file, found.line) == (
-        "out of bounds",
-        "read",
-        "softmax_kernel",
-        "softmax.py",
-        41,
-    )
-    assert found.detail.startswith("1,241,911,296 bytes before")
-
-
-def test_races_have_two_sides() -> None:
-    first, second = findings(RACES.replace(":27:", ":28:"), {"gelu.cu"})
-    assert (first.line, first.way, first.detail, first.times) == (27, "write", "read it in line 33", 60)
-    assert "threads of a block write shared memory here and read it in line 33, with no barrier" in first.sentence
-    assert (second.line, second.detail, second.times) == (28, "write it in the same line", 4)
-
-
-def test_unwritten_and_misaligned_memory() -> None:
-    unwritten, misaligned = findings(UNWRITTEN, {"gelu.cu"})
-    assert (unwritten.kind, unwritten.line) == ("uninitialised", 9)
-    assert unwritten.sentence.startswith(
-        "gelu.cu:9, in gelu_kernel: reads 4 bytes of global memory that nothing has written"
-    )
-    assert (misaligned.kind, misaligned.line, misaligned.thread) == ("misaligned", 10, "(1,0,0)")
-    assert "no multiple" in misaligned.sentence
-
-
-def test_what_happens_in_others_kernels_is_left_out() -> None:
-    assert findings(NEW, {"softmax.py"}) == []
-    assert all(one.file == "gelu.cu" for one in findings(UNWRITTEN, {"gelu.cu"}))
+@pytest.mark.parametrize("log", TOLD)
+def test_each_mistake_is_told_once_with_its_place_and_threads(log: str) -> None:
+    found = findings(log, {"gelu.cu", "softmax.py"})
+    assert [(one.space, one.sentence) for one in found] == TOLD[log]
+    assert findings(log, {found[0].file}) == found
+    assert findings(log, {"other.cu"}) == []
 
 
 @pytest.mark.parametrize(
@@ -115,12 +117,6 @@ def test_what_happens_in_others_kernels_is_left_out() -> None:
 )
 def test_a_log_that_breaks_off_says_nothing(log: str) -> None:
     assert findings(log, {"gelu.cu"}) == []
-
-
-def test_a_log_that_breaks_off_after_the_line_is_enough() -> None:
-    cut = NEW[: NEW.index("=========     by thread")]
-    (found,) = findings(cut, {"gelu.cu"})
-    assert (found.line, found.thread) == (12, "")
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_the_sentence_says_what_to_do_and_accuses_nobody() -> None:
         'if __name__ == "__main__":\n    import subprocess',
         'if "__main__" == __name__ and True:\n    import subprocess',
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import subprocess",
+        "import typing\nif typing.TYPE_CHECKING:\n    import subprocess",
         "try:\n    import no_such_module\nexcept ImportError:\n    no_such_module = None",  # Python's own error says it
     ],
 )
@@ -93,7 +94,6 @@ def test_files_that_are_imported_are_read_and_no_others() -> None:
         ("def softmax(x): return torch.Tensor.softmax(x, -1)", "4 uses torch.Tensor.softmax"),
         ("def softmax(x): return x @ x", "4 uses the operator @"),
         ("def softmax(x):\n    x @= x", "5 uses the operator @"),
-        ("def softmax(x): return x.__matmul__(x)", "4 uses the operator @"),
         ("class Naive:\n    def run(self, x): return torch.softmax(x, -1)", "5 uses torch.softmax"),
     ],
 )

@@ -42,7 +42,7 @@ def one(
 
 
 def judged_ms(rounds: list[Round], alone: Alone | None = None) -> list[float]:
-    return [judged_s / MS for judged_s in rules().times(rounds, alone or Alone()).judged_s]
+    return [judged_s / MS for judged_s in rules().times(rounds, alone or Alone())[1]]
 
 
 # The rounds -----------------------------------------------------------------------------------------------------------
@@ -75,9 +75,9 @@ def test_what_nothing_takes_in_the_rounds_counts_but_no_more_than_without_the_su
 
 def test_a_baseline_that_is_faster_without_the_submission_counts_as_that() -> None:
     rounds, alone = [one()] * 3, Alone(times_s={"eager": 1 * MS})
-    times = rules().times(rounds, alone)
-    assert times.of["eager"] == pytest.approx([1.05 * MS] * 3)
-    assert times.of[SUBMISSION] == [1 * MS] * 3
+    of, _ = rules().times(rounds, alone)
+    assert of["eager"] == pytest.approx([1.05 * MS] * 3)
+    assert of[SUBMISSION] == [1 * MS] * 3
     verdict = rules().verdict(rounds, alone)
     assert verdict.speedups["eager"].high == pytest.approx(1.05)
     (flag,) = verdict.flags
@@ -89,7 +89,7 @@ def test_a_baseline_that_is_faster_without_the_submission_counts_as_that() -> No
 @pytest.mark.parametrize("alone_s", [1.95 * MS, 2 * MS, 3 * MS, math.inf])
 def test_a_baseline_that_is_no_faster_without_the_submission_counts_as_it_was(alone_s: float) -> None:
     rounds, alone = [one()] * 3, Alone(times_s={"eager": alone_s})
-    assert rules().times(rounds, alone).of["eager"] == [2 * MS] * 3
+    assert rules().times(rounds, alone)[0]["eager"] == [2 * MS] * 3
     assert rules().verdict(rounds, alone).flags == ()
 
 
@@ -103,16 +103,15 @@ def test_slowing_the_others_down_gains_no_more_than_the_margin_and_the_hosts_noi
 ) -> None:
     alone = Alone(times_s={"eager": eager_ms * MS}, nothing_s=nothing_ms * MS)
     held = rules()
-    times = held.times(rounds, alone)
-    of = (times.of["eager"], times.of[SUBMISSION], times.judged_s, rounds)
-    for eager_s, own_s, judged_s, one_round in zip(*of, strict=True):
+    of, judged_s = held.times(rounds, alone)
+    for eager_s, own_s, of_judge_s, one_round in zip(of["eager"], of[SUBMISSION], judged_s, rounds, strict=True):
         assert eager_s <= one_round.times_s["eager"]
         assert eager_s <= (1 + held.timing.margin) * eager_ms * MS + 1e-12
         assert own_s == one_round.times_s[SUBMISSION]
-        assert judged_s >= (one_round.batch_s - nothing_ms * MS - HOST_NOISE_S) / CALLS - 1e-12
+        assert of_judge_s >= (one_round.batch_s - nothing_ms * MS - HOST_NOISE_S) / CALLS - 1e-12
     beside = median_interval([each.nothing_s for each in rounds]).median
-    quick = held.times(rounds, Alone(nothing_s=beside)).judged_s
-    assert quick == pytest.approx(held.times(rounds, Alone()).judged_s)
+    quick = held.times(rounds, Alone(nothing_s=beside))[1]
+    assert quick == pytest.approx(held.times(rounds, Alone())[1])
 
 
 # Another round? -------------------------------------------------------------------------------------------------------
