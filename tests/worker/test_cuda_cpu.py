@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import grader
+from grader.judge.environment import find_compiler
 from grader.pool import cuda_cpu, fault
 from grader.pool.cuda_cpu import provide_runtime
 from grader.pool.pool import stage_runtime
@@ -29,18 +30,17 @@ from grader.worker.cuda_cpu.build import (
     Library,
     Unsupported,
     compile_library,
-    find_compiler,
     refuse_unsupported,
 )
 from grader.worker.cuda_cpu.rewrite import rewrite
 from grader.worker.cuda_cpu.tokens import RewriteError
+from grader.worker.cuda_cpu.windows import repeated
 from grader.worker.lines import StackFrame
-from grader.worker.windows import repeated
 from tests.support.cpu_runtime import place_runtime
 
 pytestmark = pytest.mark.grading
 
-COMPILER = find_compiler() or ""
+COMPILER = find_compiler("cpu") or ""
 if not COMPILER:
     pytest.skip("needs g++ or clang++", allow_module_level=True)
 

@@ -351,7 +351,7 @@ import json
 import torch, triton, triton.language as tl
 from triton.language import constexpr as Fixed, load as imported_load, reduce, static_range
 from triton.language.math import exp2
-from grader.worker import interpreting
+from grader.worker import triton_cpu
 
 N = {N}
 LENGTH = tl.constexpr(N)
@@ -414,9 +414,7 @@ def said(call):
         return f"{type(error).__name__}: {error}"
     return ""
 
-interpreting.compute_as_a_gpu_does()
-interpreting.MemoryChecks.install()
-interpreting.combine_many_at_once()
+triton_cpu.provide()
 print(json.dumps([said(globals()[f"call_{number}"]) for number in range(COUNT)]))
 """
 
@@ -459,6 +457,40 @@ def test_a_product_with_few_factors_is_refused_as_by_a_gpu(tmp_path: Path) -> No
     said = json.loads(run.stdout.splitlines()[-1])
     for (inner, dtype), words in zip(sizes, said, strict=True):
         assert ("K >= 16" in words) if inner < 16 else words == "", (inner, dtype, words)
+
+
+GRIDS = {
+    "(1, 65536)": "launched with 65536 programs along axis 1",
+    "lambda _: (1, 65536)": "launched with 65536 programs along axis 1",
+    "(2, 3)": "6.0",
+    "lambda _: (2, 3)": "6.0",
+    "(0, 70000)": "0.0",
+}
+COUNTED = """
+@triton.jit
+def counted(y_ptr):
+    tl.atomic_add(y_ptr, 1.0)
+"""
+CALL_COUNTED = """
+def call_{number}():
+    y = torch.zeros(1)
+    try:
+        counted[{grid}](y)
+    except Exception as error:
+        assert y.item() == 0.0, "a program has run"
+        raise
+    raise RuntimeError(y.item())
+"""
+
+
+def test_a_grid_that_a_gpu_refuses_is_refused_before_any_program_runs(tmp_path: Path) -> None:
+    calls = [CALL_COUNTED.format(number=number, grid=grid) for number, grid in enumerate(GRIDS)]
+    file = tmp_path / "grids.py"
+    file.write_text(HEAD + COUNTED + "".join(calls) + TAIL.replace("COUNT", str(len(calls))), encoding="utf-8")
+    run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    said = json.loads(run.stdout.splitlines()[-1])
+    for (grid, words), told in zip(GRIDS.items(), said, strict=True):
+        assert words in told, (grid, told)
 
 
 # Global names that a kernel uses, each in the kernel's line, and the words of a GPU's compiler; "" if it takes them.

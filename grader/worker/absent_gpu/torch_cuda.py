@@ -16,7 +16,7 @@ import torch
 
 from grader.protocol import Gpu
 from grader.worker.absent_gpu.tensors import GPU, on_cpu
-from grader.worker.gpu_only import NeedsGpu
+from grader.worker.errors import NeedsGpu
 
 BLOCK_BYTES = 48 << 10  # A block that does not ask for more has this much shared memory.
 

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from grader import protocol
-from grader.worker import nvcc, torch_form, windows
+from grader.worker import nvcc, torch_form
+from grader.worker.cuda_cpu import windows
 from grader.worker.cuda_cpu.build import NO_LIBRARY, BuildFailed, Library, Unsupported, compile_library
 from grader.worker.cuda_cpu.tracing import TraceReader, has_vectors, sources_of
+from grader.worker.cuda_cpu.windows import ELEMENT_BYTES, Floats
 from grader.worker.entries import missing_in_library
 from grader.worker.errors import LoadError, describe, set_root
 from grader.worker.late import told_where
 from grader.worker.signature import Signature
-from grader.worker.windows import ELEMENT_BYTES, Floats
 
 NULL_BYTES = 4096  # A smaller address came of a null pointer.
 

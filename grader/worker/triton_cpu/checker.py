@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from grader.protocol import FILL_BYTE
 from grader.worker.errors import KernelFault, place_in
-from grader.worker.triton_cpu.memory import KnownMemory
+from grader.worker.triton_cpu.memory import Addresses, Given, KnownMemory, LastAccess
 from grader.worker.triton_cpu.order import AccessOrder, Ids
-from grader.worker.triton_cpu.regions import Addresses, Given, LastAccess
 from grader.worker.triton_cpu.rounding import to_bits
 from grader.worker.triton_cpu.threads import EVERY, Block, differ
 
