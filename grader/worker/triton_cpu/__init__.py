@@ -3,7 +3,7 @@ memory.
 
 | what | modules |
 |---|---|
-| the text of a kernel, which the interpreter compiles anew | names.py, assignments.py, loops.py, logic.py, syntax.py |
+| the text of a kernel, which the interpreter compiles anew | names.py, statements.py, syntax.py |
 | numbers | arguments.py, arithmetic.py, bfloat16.py, libdevice.py, combining.py |
 | each access and each launch | checking.py asks checker.py, which asks memory.py, order.py, threads.py and writers.py |
 | a traced call | tracing.py |
@@ -22,17 +22,15 @@ def provide() -> None:
     from grader.worker.triton_cpu import (
         arguments,
         arithmetic,
-        assignments,
         autotuning,
         bfloat16,
         checking,
         combining,
         libdevice,
-        logic,
-        loops,
         names,
         patches,
         shortcuts,
+        statements,
         syntax,
     )
 
@@ -44,10 +42,8 @@ def provide() -> None:
     bfloat16.provide()
     arithmetic.provide()
     arguments.provide()
-    assignments.provide()
-    loops.provide()
     names.provide()
-    logic.provide()
+    statements.provide()
     syntax.provide()
     checking.provide()
     autotuning.provide()
