@@ -90,7 +90,7 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
                     check_signature(function, calls[0].arguments)
                     if profile:  # the first calls tune, which must not count as GPU time of the profiled calls
                         answers_of(function, calls)
-                        _forget_gradients(calls)
+                        forget_gradients(calls)
                     with profiled(profile) as kernels:
                         results = answers_of(function, calls, reverse=request.reverse)
                     launches = checks.launches
@@ -175,7 +175,7 @@ def answers_of(function: Callable[..., Any], calls: Sequence[_Call], reverse: bo
     return [result for number in range(len(calls)) for result in found[number]]
 
 
-def _forget_gradients(calls: list[_Call]) -> None:
+def forget_gradients(calls: list[_Call]) -> None:
     for tensor in (tensor for one in calls for tensor in one.inputs):
         tensor.grad = None
 
