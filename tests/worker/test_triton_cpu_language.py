@@ -419,16 +419,22 @@ print(json.dumps([said(globals()[f"call_{number}"]) for number in range(COUNT)])
 """
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What went wrong in each snippet, from one process: whether kernels are interpreted is decided when Triton is imported."""
-    file = tmp_path_factory.mktemp("language") / "snippets.py"  # Triton reads the source of its functions
-    kernels = [KERNEL.format(number=number, **one._asdict()) for number, one in enumerate(TABLE.values())]
-    file.write_text(HEAD + "".join(kernels) + TAIL.replace("COUNT", str(len(TABLE))), encoding="utf-8")
+def said_by(folder: Path, definitions: str, calls: list[str]) -> list[str]:
+    """What each `call_...` raised, from one process: whether kernels are interpreted is decided when Triton is imported."""
+    file = folder / "snippets.py"  # Triton reads the source of its functions
+    file.write_text(HEAD + definitions + "".join(calls) + TAIL.replace("COUNT", str(len(calls))), encoding="utf-8")
     run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert run.returncode == 0, run.stderr[-2000:]
     assert "RuntimeWarning" not in run.stderr  # numpy's
-    return dict(zip(TABLE, json.loads(run.stdout.splitlines()[-1]), strict=True))
+    said: list[str] = json.loads(run.stdout.splitlines()[-1])
+    return said
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What went wrong in each snippet."""
+    kernels = [KERNEL.format(number=number, **one._asdict()) for number, one in enumerate(TABLE.values())]
+    return dict(zip(TABLE, said_by(tmp_path_factory.mktemp("language"), "", kernels), strict=True))
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -451,11 +457,7 @@ def call_{number}():
 def test_a_product_with_few_factors_is_refused_as_by_a_gpu(tmp_path: Path) -> None:
     sizes = [(inner, dtype) for inner in (8, 16) for dtype in ("float32", "bfloat16")]
     calls = [CALL_SMALL.format(number=number, inner=inner, dtype=dtype) for number, (inner, dtype) in enumerate(sizes)]
-    file = tmp_path / "small.py"
-    file.write_text(HEAD + SMALL + "".join(calls) + TAIL.replace("COUNT", str(len(calls))), encoding="utf-8")
-    run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    said = json.loads(run.stdout.splitlines()[-1])
-    for (inner, dtype), words in zip(sizes, said, strict=True):
+    for (inner, dtype), words in zip(sizes, said_by(tmp_path, SMALL, calls), strict=True):
         assert ("K >= 16" in words) if inner < 16 else words == "", (inner, dtype, words)
 
 
@@ -485,11 +487,7 @@ def call_{number}():
 
 def test_a_grid_that_a_gpu_refuses_is_refused_before_any_program_runs(tmp_path: Path) -> None:
     calls = [CALL_COUNTED.format(number=number, grid=grid) for number, grid in enumerate(GRIDS)]
-    file = tmp_path / "grids.py"
-    file.write_text(HEAD + COUNTED + "".join(calls) + TAIL.replace("COUNT", str(len(calls))), encoding="utf-8")
-    run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    said = json.loads(run.stdout.splitlines()[-1])
-    for (grid, words), told in zip(GRIDS.items(), said, strict=True):
+    for (grid, words), told in zip(GRIDS.items(), said_by(tmp_path, COUNTED, calls), strict=True):
         assert words in told, (grid, told)
 
 
@@ -555,9 +553,5 @@ def call_{number}():
 
 def test_names_that_a_gpus_compiler_refuses_are_refused_where_they_are_used(tmp_path: Path) -> None:
     uses = [USES_NAME.format(number=number, line=line) for number, line in enumerate(NAMES)]
-    file = tmp_path / "names.py"
-    file.write_text(HEAD + NAMED + "".join(uses) + TAIL.replace("COUNT", str(len(uses))), encoding="utf-8")
-    run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    said = json.loads(run.stdout.splitlines()[-1])
-    for (line, words), found in zip(NAMES.items(), said, strict=True):
+    for (line, words), found in zip(NAMES.items(), said_by(tmp_path, NAMED, uses), strict=True):
         assert (words in found) if words else found == "", (line, found)
