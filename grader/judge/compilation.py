@@ -31,7 +31,7 @@ from grader.verdict.resources import kernel_resources, misfit
 
 # Triton's message when a block needs more shared memory than there is.
 SHARED_MEMORY = re.compile(r"out of resource: shared memory, Required: (\d{1,10}),")
-GRID_TOO_LARGE = "GridTooLarge"  # the error of `grader/worker/interpreting.py`
+GRID_TOO_LARGE = "GridTooLarge"  # the error of `grader/worker/grids.py`
 WAIT_S = 20.0  # seconds between two events that say that the judge still waits
 OWN_NUMBER = 1_000_000  # the number of its call, higher than any case has
 

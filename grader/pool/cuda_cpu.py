@@ -86,9 +86,9 @@ def _build(runtime: Path, compiler: str, target: Path) -> None:
 def _fingerprint(sources: Path, compiler: str) -> str:
     """A hash of the sources and the compiler, on which the object file depends."""
     digest = hashlib.sha256()
-    for path in sorted(sources.rglob("*")):
+    for path in sorted([*sources.rglob("*"), sources.parent / "launch.h"]):
         if path.is_file() and path.suffix != ".o":
-            digest.update(path.relative_to(sources).as_posix().encode() + path.read_bytes())
+            digest.update(path.relative_to(sources.parent).as_posix().encode() + path.read_bytes())
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         digest.update(subprocess.run([compiler, "--version"], capture_output=True, timeout=20).stdout)
     digest.update(compiler.encode())

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 
 from grader import protocol
 from grader.protocol import Collect, Load, MakeCalls, Tidy, Time
-from grader.worker import interpreting, landlock, seccomp
+from grader.worker import landlock, seccomp
 from grader.worker.errors import describe, set_device
 from grader.worker.late import told_where
 
@@ -208,16 +208,13 @@ def _import_torch(kind: str) -> None:
             import triton.experimental.gluon  # noqa: F401
         triton_key.make_cheap()
         if kind == "cpu":
-            interpreting.compute_as_a_gpu_does()
-            interpreting.MemoryChecks.install()
-            interpreting.take_the_first_configuration()
-            interpreting.let_a_constant_come_first()
-            interpreting.provide_libdevice()
-            interpreting.combine_many_at_once()
-    from grader.worker import absent_gpu, guard, load, run, timing, tracing, yardsticks  # noqa: F401
+            from grader.worker import triton_cpu
+
+            triton_cpu.provide()
+    from grader.worker import guard, load, run, timing, tracing, yardsticks  # noqa: F401
 
     if kind == "compile":
-        from grader.worker import compiling  # noqa: F401
+        from grader.worker.absent_gpu import compiling  # noqa: F401
 
 
 def _import_cuda_cpu(_kind: str) -> None:
@@ -231,13 +228,13 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
     Args:
         tell: tells the judge that all calls of a batch are queued behind the gate.
     """
-    from grader.worker import absent_gpu, load, run, timing, tracing, yardsticks
+    from grader.worker import absent_gpu, load, operators, run, timing, tracing, yardsticks
     from grader.worker.guard import Guard
 
     device = "cuda" if kind == "cuda" else "cpu"
     compiler: compiling.Compiler | None = None
     if kind == "compile":
-        from grader.worker import compiling
+        from grader.worker.absent_gpu import compiling
 
         compiler = compiling.Compiler()
     function: Any = None
@@ -259,7 +256,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
             case Load():
                 if request.gpu is not None:
                     absent_gpu.provide(request.gpu)
-                with absent_gpu.asking():
+                with operators.in_contexts():
                     function, ptxas = load.load(Path(request.path), request.entry, request.build, request.compiled)
                 return protocol.Reply(ptxas=ptxas)
             case protocol.Yardstick():

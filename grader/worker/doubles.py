@@ -1,31 +1,16 @@
-"""The lines of a `.cu` file that a GPU computes in double precision: by nvcc's PTX, or, without nvcc, by the warnings
-of g++.
-
-nvcc computes in float whatever gives the same float, as `y = 0.5 * x`, so the PTX knows more than the warnings.
+"""The lines of a `.cu` file that a GPU computes in double precision, by nvcc's PTX. `cuda_cpu/promotions.py` finds them
+without nvcc.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from grader.protocol import code_of
-from grader.worker.cuda_cpu.declarations import device_code
 
 MAX_PLACES = 8
-WARNING = "-Wdouble-promotion"
-# The warning about an operator between a float and a double: the caret stands below the operator.
-MIXED = re.compile(
-    r"^(?P<file>[^\n:]+):(?P<line>\d+):\d+: warning: (?>[^\n]*?to match other operand)[^\n]*+\n(?P<before>[^\n]*+)\n(?P<caret>[^\n^]*+)\^",
-    re.MULTILINE,
-)
-ARITHMETIC = "+-*/"
-DECLARED = re.compile(r"\bdouble\s+\w")
-# A line that declares a constant of numbers: the compiler computes it.
-CONSTANT = re.compile(r"\s*(?:static\s+)?(?:constexpr\b[^;]*|const\s+\w+\s+\w+\s*=(?:[\s\d.*/+()f-]|M_\w++)*+);\s*$")
 # A literal of type double, in code without comments.
 LITERAL = re.compile(r"(?<![\w.])(?:(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(?![\w.])")
 FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)\s+"([^"]+)"', re.MULTILINE)
@@ -43,7 +28,7 @@ def told(places: Iterable[tuple[str, int]], folder: Path) -> str:
     """
     lines = ""
     for file, line in sorted(set(places))[:MAX_PLACES]:
-        code = code_of(_source(folder / file)).split("\n")[line - 1]
+        code = code_of(source_of(folder / file)).split("\n")[line - 1]
         lines += f"computed in double: {file}:{line}: {' '.join(dict.fromkeys(LITERAL.findall(code)))}\n"
     return lines
 
@@ -69,27 +54,5 @@ def in_ptx(ptx: str, folder: Path) -> set[tuple[str, int]]:
     return found
 
 
-def in_warnings(said: str, folder: Path, names: Iterable[str]) -> set[tuple[str, int]]:
-    """The places in device code that g++ warned about, or that declare a double. `names`: the files of `folder`, as g++ names them."""
-    found = set[tuple[str, int]]()
-    for name in names:
-        operators = Counter(
-            int(one["line"])
-            for one in MIXED.finditer(said)
-            if one["file"] == name and one["before"][len(one["caret"]) :][:1] in ARITHMETIC
-        )
-        for line, code in device_code(_source(folder / name)).items():
-            if CONSTANT.match(code):
-                continue
-            literals = LITERAL.findall(code)
-            # nvcc may compute one operation with a float's constant in float.
-            same = operators[line] == len(literals) == 1 and ctypes.c_float(float(literals[0])).value == float(
-                literals[0]
-            )
-            if DECLARED.search(code) or (operators[line] and not same):
-                found.add((name, line))
-    return found
-
-
-def _source(path: Path) -> str:
+def source_of(path: Path) -> str:
     return path.read_text(encoding="utf-8-sig", errors="replace")

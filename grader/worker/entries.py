@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
 
 from grader.protocol import code_of, missing_function
 from grader.worker.errors import LoadError
@@ -18,14 +17,10 @@ KERNEL = r"__global__\b[^;{{]{{0,1000}}\b{}\s*\("  # The source declares a kerne
 
 def missing_in_module(path: Path, entry: str, module: ModuleType) -> LoadError:
     """The error for a Python file without its entry."""
-    return LoadError("failed", missing_function(path.name, entry, _own_functions(module)))
-
-
-def _own_functions(module: ModuleType) -> list[str]:
-    def is_own(value: Any) -> bool:
-        return isinstance(value, type | type(_own_functions)) and value.__module__ == module.__name__
-
-    return [name for name, value in vars(module).items() if is_own(value)]
+    kinds = type | FunctionType
+    values = {name: value for name, value in vars(module).items() if isinstance(value, kinds)}
+    own = [name for name, value in values.items() if value.__module__ == module.__name__]
+    return LoadError("failed", missing_function(path.name, entry, own))
 
 
 def undefined(said: str, path: Path) -> str:

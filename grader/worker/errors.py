@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import tokenize
 import traceback
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 
 from grader.protocol import ErrorKind, RaisedBy, WorkerError
-from grader.worker import gpu_only
 
 MAX_MESSAGE = 4000
 MAX_TRACEBACK = 12000
@@ -25,6 +25,17 @@ NO_SOURCE = "@jit functions should be defined in a Python file"
 
 # Names of errors that a broken compiler, linker, driver or disk causes. Libraries raise them for other reasons too.
 TOOLCHAIN = frozenset({"OSError", "SubprocessError", "ImportError", "RuntimeError", "PTXASError"})
+# Messages of PyTorch and Triton without a GPU; the first pattern is the message of `NeedsGpu`.
+REFUSALS = re.compile(
+    r"(?:^|: )needs a GPU: |Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available|no CUDA-capable device"
+    r"|CUDA driver initialization failed|Cannot access accelerator device|device type cuda .{0,200}not available"
+    r"|not linked with support for cuda|arguments from the 'CUDA' backend"
+    r"|requires (?:a )?CUDA|NVTX functions not installed"
+    r"|\d active drivers|'(?:InterpretedFunction|InterpreterBuilder|InterpreterOptions|AbsentGpu)' object has no attribute"
+    r"|not supported in interpreter mode"
+    r"|module 'torch\._C' has no attribute '_(?:cuda|nccl)|Tried to instantiate dummy base class|cannot import name '_cuda",
+    re.MULTILINE,
+)
 
 _root = ""  # the folder of the staged submission
 _on_gpu = False
@@ -37,6 +48,13 @@ class LoadError(Exception):
         super().__init__(message)
         self.kind: ErrorKind = kind
         self.raised_by: RaisedBy = raised_by
+
+
+class NeedsGpu(RuntimeError):
+    """Only a GPU can answer the question `what`, such as the value of a name in torch.cuda."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"needs a GPU: {what}")
 
 
 class KernelFault(Exception):
@@ -118,17 +136,24 @@ def _raised_by(error: BaseException) -> RaisedBy:
 
 
 def _needs_gpu(error: BaseException) -> str:
-    """A sentence about the student's line that needs a GPU; "" if the error on this CPU has another reason."""
-    frames = [frame for one in _chain(error) for frame in _submission_frames(one.__traceback__)]
+    """A sentence about the student's line that needs a GPU; "" if the error on this CPU has another reason.
+
+    `absent_gpu/` answers most questions about the GPU. One without an answer raises `NeedsGpu`, or an error of
+    PyTorch's or Triton's that `REFUSALS` lists.
+    """
     said = "\n".join(_own_words(one) for one in dict.fromkeys(_chain(error)))
-    if not frames:  # say, in a decorator of a library
-        return f"needs a GPU: {said.splitlines()[0][:200]}" if gpu_only.REFUSALS.search(said) else ""
-    last = frames[-1]
-    asked = gpu_only.line_that_needs_one(said, last.filename, last.lineno or 0)
-    if not asked:
+    if not REFUSALS.search(said):
         return ""
-    name = last.filename.removeprefix(f"{_root}{os.sep}")
-    return f"needs a GPU: {name}, line {last.lineno}: {asked}"
+    frames = [frame for one in _chain(error) for frame in _submission_frames(one.__traceback__)]
+    if not frames:  # say, in a decorator of a library
+        return f"needs a GPU: {said.splitlines()[0][:200]}"
+    file, line = frames[-1].filename, frames[-1].lineno or 0
+    try:
+        with tokenize.open(file) as opened:  # decodes and splits a file as Python's import does
+            asked = opened.readlines()[line - 1].strip()[:200]
+    except (OSError, ValueError, SyntaxError, IndexError):
+        return ""
+    return f"needs a GPU: {file.removeprefix(_root + os.sep)}, line {line}: {asked}" if asked else ""
 
 
 def without_root(text: str) -> str:

@@ -5,24 +5,22 @@ Or marks the call for a tool that counts, such as Nsight Compute, as whose child
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Collection
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from grader.protocol import MAX_PACKED, MAX_RAN, CompiledText, GpuTrace, MakeCalls, RanLaunch, Reply, Trace
+from grader.protocol import MAX_RAN, GpuTrace, MakeCalls, RanLaunch, Reply, Trace
 from grader.worker import run
 from grader.worker.load import InPlace
 from grader.worker.memory import mapped
+from grader.worker.texts import packed
 
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS_BEFORE = 2  # So many calls load, compile and tune before the one that is traced.
@@ -33,71 +31,49 @@ def call(function: Callable[..., Any], request: MakeCalls, files: list[int]) -> 
     """Map the arena and make the one call of a request several times, at last under the profiler or for the tool."""
     with mapped(request.arena, files, "cuda") as memory:
         calls = run.calls_of(memory, request)
+
+        def make() -> Any:
+            if type(function) is InPlace:
+                (one,) = calls
+                return function(*one.arguments, *one.slots, late=False)
+            run.forget_gradients(calls)
+            return run.answers_of(function, calls)
+
         try:
-            make = partial(_make, function, calls)
-            if request.counted:
-                _count(make)
-                return Reply(trace=Trace())
-            waits = type(function) is InPlace  # a CUDA entry's call here returns when the GPU is done
-            return Reply(trace=Trace(gpu=_gpu_trace(make, waits)))
+            for _ in range(CALLS_BEFORE):
+                make()
+            torch.cuda.synchronize()
+            if not request.counted:
+                waits = type(function) is InPlace  # a CUDA entry's call here returns when the GPU is done
+                return Reply(trace=Trace(gpu=_gpu_trace(make, waits)))
+            torch.cuda.profiler.start()
+            try:
+                make()
+                torch.cuda.synchronize()
+            finally:
+                torch.cuda.profiler.stop()
+            return Reply(trace=Trace())
         except BaseException as error:
             return run.failure(error, "cuda")
         finally:
-            del calls
-
-
-def _make(function: Callable[..., Any], calls: list[Any]) -> Any:
-    if type(function) is InPlace:
-        (one,) = calls
-        return function(*one.arguments, *one.slots, late=False)
-    for tensor in calls[0].inputs:
-        tensor.grad = None
-    return run.answers_of(function, calls)
+            calls.clear()
 
 
 def _gpu_trace(make: Callable[[], Any], waits: bool) -> GpuTrace:
-    """Make the call a few times, then once under the profiler. Raises what the call raises, and RuntimeError if the
-    profiler saw nothing.
+    """Make the call twice: once for the seconds until it returns, which the profiler would lengthen, and once under the
+    profiler. Raises what the call raises, and RuntimeError if the profiler saw nothing.
     """
-    for _ in range(CALLS_BEFORE):
-        make()
-    torch.cuda.synchronize()
+    # Not `torch.profiler.profile`, which is built on this and imports all of torch.compile: that takes seconds.
+    from torch.autograd.profiler import profile
+
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    host_s = _host_seconds(make)
-    allocated = torch.cuda.max_memory_allocated() - before
-    chrome = _profiled(make)
-    return trace_of(chrome, 0.0 if waits else host_s, max(0, allocated))
-
-
-def _count(make: Callable[[], Any]) -> None:
-    """Make the call a few times, then once for the tool."""
-    for _ in range(CALLS_BEFORE):
-        make()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.start()
-    try:
-        make()
-        torch.cuda.synchronize()
-    finally:
-        torch.cuda.profiler.stop()
-
-
-def _host_seconds(make: Callable[[], Any]) -> float:
-    """Until the function returns, without the profiler, which would slow each launch."""
     start = time.perf_counter()
     result = make()
     host_s = time.perf_counter() - start
     torch.cuda.synchronize()
     del result
-    return host_s
-
-
-def _profiled(make: Callable[[], Any]) -> str:
-    """The profiler's trace of a call, as the JSON text that chrome://tracing and Perfetto read."""
-    # Not `torch.profiler.profile`, which is built on this and imports all of torch.compile: that takes seconds.
-    from torch.autograd.profiler import profile
-
+    allocated = torch.cuda.max_memory_allocated() - before
     with profile(use_cpu=True, use_device="cuda", use_kineto=True) as profiler:
         make()
         torch.cuda.synchronize()
@@ -106,9 +82,10 @@ def _profiled(make: Callable[[], Any]) -> str:
     try:
         profiler.export_chrome_trace(path)
         with open(path, encoding="utf-8") as file:  # noqa: PTH123
-            return file.read()
+            chrome = file.read()  # the JSON text that chrome://tracing and Perfetto read
     finally:
         os.unlink(path)  # noqa: PTH108
+    return trace_of(chrome, 0.0 if waits else host_s, max(0, allocated))
 
 
 def trace_of(chrome: str, host_s: float, allocated_bytes: int) -> GpuTrace:
@@ -127,14 +104,9 @@ def trace_of(chrome: str, host_s: float, allocated_bytes: int) -> GpuTrace:
         device_s=max(start + length for start, length in spans),
         busy_s=_covered(spans),
         allocated_bytes=allocated_bytes,
-        chrome=_text("json", chrome),
-        generated=_text("py", generated({one.name for one in ran})),
+        chrome=packed("json", chrome),
+        generated=packed("py", generated({one.name for one in ran})),
     )
-
-
-def _text(kind: Literal["json", "py"], text: str) -> CompiledText | None:
-    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-    return CompiledText(kind, packed) if text and len(packed) <= MAX_PACKED else None
 
 
 def generated(kernels: Collection[str]) -> str:

@@ -68,7 +68,7 @@ class Guard:
         sys.addaudithook(self._hear)
 
     def told(self, reply: Reply) -> Reply:
-        """The reply with the findings so far. What was changed is as it was."""
+        """The reply with the findings so far. Functions, constants and the variable that the submission has changed are put back."""
         for holder, names, name, value, plain, insides in self._kept:
             if names.get(name) is value and (
                 plain is None or (plain.__code__, plain.__defaults__, plain.__kwdefaults__) == insides

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "cuda_cpu/launch.h"
+#include "launch.h"
 
 namespace {
 constexpr size_t SHARED_BYTES = 48 << 10;  // without cudaFuncSetAttribute

@@ -54,7 +54,11 @@ def load(path: Path, entry: str, build: Build | None, compiled: bool = False) ->
         _start_compiler()
         torch._dynamo.reset()
         return Loaded(torch.compile(_load_python(path, entry), dynamic=False))
-    return Loaded(_load_python(path, entry)) if build is None else _load_cuda(path, entry, build)
+    if build is None:
+        return Loaded(_load_python(path, entry))
+    if torch_form.is_torch_form(path):
+        return Loaded(_load_torch_extension(path, entry, Signature(build.signature, torch.Tensor.data_ptr)))
+    return load_c_abi(path, entry, build)
 
 
 @functools.cache
@@ -110,12 +114,6 @@ def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
             "failed",
             f"{name}{signature} cannot be called with {len(arguments)} arguments as the contract says: {error}",
         ) from None
-
-
-def _load_cuda(path: Path, entry: str, build: Build) -> Loaded:
-    if torch_form.is_torch_form(path):
-        return Loaded(_load_torch_extension(path, entry, Signature(build.signature, torch.Tensor.data_ptr)))
-    return load_c_abi(path, entry, build)
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def load_c_abi(path: Path, entry: str, build: Build) -> Loaded:
 
 
 def refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:
-    """The line, the kernel and the reason of a refused launch, in the words of `cuda_cpu/launch.h`; "" if they are unknown."""
+    """The line, the kernel and the reason of a refused launch, in the words of `launch.h`; "" if they are unknown."""
     line, kernel = ctypes.c_size_t(), ctypes.c_size_t()
     library.grader_refused_launch.restype = ctypes.c_char_p
     why = library.grader_refused_launch(ctypes.byref(line), ctypes.byref(kernel))

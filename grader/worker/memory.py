@@ -1,10 +1,11 @@
-"""Maps the judge's memory into a worker, and makes tensors in it."""
+"""Maps the judge's memory into a worker, makes tensors in it, and tells where a tensor lies."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -49,3 +50,17 @@ def tensor_at(memory: torch.Tensor, ref: Ref) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=memory.device).set_(
         memory.untyped_storage(), start, ref.shape, ref.stride
     )
+
+
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses of a tensor's first element and of the end of its last."""
+    if not tensor.numel():
+        return tensor.data_ptr(), tensor.data_ptr()
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def allocation(tensor: torch.Tensor) -> tuple[int, int]:
+    """The start and end address of the memory that a tensor is a view of."""
+    storage: Any = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()

@@ -36,9 +36,13 @@ LIBRARIES = tuple(
 # PyTorch's operators, by their names with the overload; whatever is registered later, the student may have written.
 BUILT_IN = frozenset(torch._C._dispatch_get_all_op_names())
 NAMESPACES = frozenset({"_", *(name.partition("::")[0] for name in BUILT_IN)})
+# Operators that allocate memory and write nothing into it.
+EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
 # Where a kernel is looked for, below autograd and the modes. The last is for operators that take no tensor.
 BELOW_MODES = torch._C._dispatch_keyset_full_after(DispatchKey.Python)
 FOR_NO_TENSOR = DispatchKey.BackendSelect
+# Makers of contexts in which the submission's code runs, in each of its threads; `absent_gpu/` adds one.
+CONTEXTS: list[Callable[[], AbstractContextManager[object]]] = []
 
 
 class OperatorWatch(TorchDispatchMode):
@@ -142,29 +146,34 @@ def unwatched() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watching(
-    watch: OperatorWatch, also: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
-) -> Iterator[None]:
-    """Record operators in this block, in threads that the block starts too, and tensors that become arrays or lists.
-
-    Args:
-        also: makes one more context, for this thread and for each of those threads.
-    """
-    with watch, also(), _threads(watch, also), _host_values(watch):
+def in_contexts() -> Iterator[None]:
+    """A block of the submission's code in this thread, within all `CONTEXTS`."""
+    with contextlib.ExitStack() as stack:
+        for make in CONTEXTS:
+            stack.enter_context(make())
         yield
 
 
 @contextlib.contextmanager
-def _threads(watch: OperatorWatch, also: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+def watching(watch: OperatorWatch) -> Iterator[None]:
+    """A block of the submission's code within `CONTEXTS`: records operators in it, in threads that it starts too, and
+    tensors that become arrays or lists.
+    """
+    with watch, in_contexts(), _threads(watch), _host_values(watch):
+        yield
+
+
+@contextlib.contextmanager
+def _threads(watch: OperatorWatch) -> Iterator[None]:
     inner, start = threading.Thread._bootstrap_inner, _thread.start_new_thread  # type: ignore[attr-defined]
 
     def watched_inner(thread: threading.Thread) -> None:
-        with watch.another(), also():
+        with watch.another(), in_contexts():
             inner(thread)
 
     def watched_start(function: Callable[..., Any], *arguments: Any) -> int:
         def run(*args: Any, **options: Any) -> None:
-            with watch.another(), also():
+            with watch.another(), in_contexts():
                 function(*args, **options)
 
         return start(run, *arguments)
@@ -210,6 +219,20 @@ def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from tensors_in(value)
+
+
+def on_cpu(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The strided tensors among an operator's arguments or results that lie in CPU memory."""
+    return [one for one in tensors_in(values) if one.device.type == "cpu" and one.layout == torch.strided]
+
+
+def written_by(
+    operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]
+) -> Iterator[tuple[Any, list[torch.Tensor]]]:
+    """The parameters that an operator writes to, each with the tensors in CPU memory that it was given."""
+    for number, parameter in enumerate(operator._schema.arguments):
+        if parameter.alias_info is not None and parameter.alias_info.is_write:
+            yield parameter, on_cpu([arguments[number] if number < len(arguments) else options.get(parameter.name)])
 
 
 def _is_logic(name: str, args: tuple[Any, ...]) -> bool:

@@ -19,9 +19,8 @@ import torch
 
 from grader import protocol
 from grader.protocol import Returned
-from grader.worker import absent_gpu
+from grader.worker import interpreter
 from grader.worker.errors import describe
-from grader.worker.interpreting import LaunchWatch, MemoryChecks
 from grader.worker.load import InPlace, check_signature
 from grader.worker.memory import bytes_at, mapped, tensor_at
 from grader.worker.operators import OperatorWatch, unwatched, watching
@@ -68,10 +67,9 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
         slots = [slot for one in calls for slot in one.slots]
         if not apart:
             _dirty_free_memory(slots, device)
-        checks = MemoryChecks(
-            memory, [tensor for one in calls for tensor in (*one.inputs, one.upstream) if tensor is not None]
-        )
-        watch, launches = OperatorWatch(run=checks.run_operator), LaunchWatch()
+        checks, launches = interpreter.INTERPRETER, 0
+        checks.begin_call(memory, tensors_of(calls))
+        watch = OperatorWatch(run=checks.run_operator)
         profile = device == "cuda" and request.profiled
         try:
             if type(function) is InPlace:
@@ -88,16 +86,17 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
                 returned = [Returned("written") for _ in slots]
                 del given, written, places
             else:
-                with watching(watch, absent_gpu.asking):
+                with watching(watch):
                     check_signature(function, calls[0].arguments)
                     if profile:  # the first calls tune, which must not count as GPU time of the profiled calls
                         answers_of(function, calls)
-                        _forget_gradients(calls)
-                    with profiled(profile) as kernels, launches:
+                        forget_gradients(calls)
+                    with profiled(profile) as kernels:
                         results = answers_of(function, calls, reverse=request.reverse)
+                    launches = checks.launches
                     inputs = [one.inputs for one in calls for _ in one.slots]
                     with unwatched():
-                        if launches.count and (words := checks.finding(results)):
+                        if launches and (words := checks.finding(results)):
                             watch.note(words, "")
                         returned = deliver(list(zip(results, slots, inputs, strict=True)))
                         in_use = _earlier[:]
@@ -120,9 +119,13 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
         except BaseException as error:
             _earlier.clear()
             return failure(error, device)
-        launched = launches.count if device == "cpu" else None
-        seen, told = watch.seen, checks.launched
-        return protocol.Reply(tuple(returned), operators=seen, kernels=tuple(kernels), launches=launched, launched=told)
+        return protocol.Reply(
+            tuple(returned),
+            operators=watch.seen,
+            kernels=tuple(kernels),
+            launches=launches if device == "cpu" else None,
+            launched=checks.launched,
+        )
 
 
 def failure(error: BaseException, device: str) -> protocol.Reply:
@@ -150,6 +153,11 @@ def calls_of(memory: torch.Tensor, request: protocol.MakeCalls) -> list[_Call]:
     return calls
 
 
+def tensors_of(calls: Sequence[_Call]) -> list[torch.Tensor]:
+    """The inputs and the upstream gradients of calls."""
+    return [tensor for one in calls for tensor in (*one.inputs, one.upstream) if tensor is not None]
+
+
 def answers_of(function: Callable[..., Any], calls: Sequence[_Call], reverse: bool = False) -> list[Any]:
     """The results of all calls, in their order. Every forward pass runs before the first backward pass.
 
@@ -167,7 +175,7 @@ def answers_of(function: Callable[..., Any], calls: Sequence[_Call], reverse: bo
     return [result for number in range(len(calls)) for result in found[number]]
 
 
-def _forget_gradients(calls: list[_Call]) -> None:
+def forget_gradients(calls: list[_Call]) -> None:
     for tensor in (tensor for one in calls for tensor in one.inputs):
         tensor.grad = None
 

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import torch
 
 from grader import protocol
-from grader.worker import absent_gpu, yardsticks
+from grader.worker import yardsticks
 from grader.worker.load import InPlace, check_signature
 from grader.worker.memory import mapped, tensor_at
-from grader.worker.operators import OperatorWatch, unwatched, watching
+from grader.worker.operators import OperatorWatch, in_contexts, unwatched, watching
 from grader.worker.run import deliver, failure, gradients
 
 MAX_KINDS = 8  # So many different descriptions of results are kept; they only choose words.
@@ -82,7 +82,7 @@ class MappedBench:
         watch = OperatorWatch()
         try:
             if type(function) is not InPlace:
-                with watching(watch, absent_gpu.asking) if request.watched else absent_gpu.asking():
+                with watching(watch) if request.watched else in_contexts():
                     times_s = self._run(function, request, tell)
                 return protocol.Reply(times_s=times_s, operators=watch.seen)
             stream = torch.cuda.Stream()

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from grader import protocol
-from grader.worker import absent_gpu, gpu_trace, run
-from grader.worker.interpreting import MemoryChecks
+from grader.worker import gpu_trace, interpreter, run
 from grader.worker.load import check_signature
 from grader.worker.memory import mapped
 from grader.worker.operators import OperatorWatch, watching
@@ -36,15 +35,15 @@ def call(
         return gpu_trace.call(function, request, files)
     with mapped(request.arena, files, "cpu") as memory:
         calls = run.calls_of(memory, request)
-        tensors = [tensor for one in calls for tensor in (*one.inputs, one.upstream) if tensor is not None]
-        traffic, checks = Traffic(), MemoryChecks(memory, tensors)
+        traffic, checks = Traffic(), interpreter.INTERPRETER
+        checks.begin_call(memory, run.tensors_of(calls))
         tracer = checks.tracer(memory, traffic)
         recording = contextlib.nullcontext() if tracer is None else tracer.recording()
         results: list[torch.Tensor] = []
         reply = protocol.Reply()
         try:
             check_signature(function, calls[0].arguments)
-            with _unfilled(), recording, watching(OperatorWatch(run=traffic.run), absent_gpu.asking):
+            with _unfilled(), recording, watching(OperatorWatch(run=traffic.run)):
                 results = [one for one in run.answers_of(function, calls) if isinstance(one, torch.Tensor)]
             if tracer is not None and tracer.fault is not None:
                 raise tracer.fault
@@ -52,7 +51,7 @@ def call(
             reply = run.failure(error, "cpu")
         launches = () if tracer is None else tracer.launches(results)
         allocated = traffic.most_in_use(map(traffic.number_of, results))
-        del calls, tensors, results, tracer
+        del calls, results, tracer
         return replace(reply, trace=protocol.Trace(launches, traffic.operators(), allocated))
 
 

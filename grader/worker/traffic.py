@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from grader.protocol import TracedOperator
-from grader.worker.operators import caller
-from grader.worker.triton_cpu.memory import EMPTY, tensors_of
-from grader.worker.triton_cpu.regions import allocation
+from grader.worker.memory import allocation
+from grader.worker.operators import EMPTY, caller, on_cpu, written_by
 
 LARGE_BYTES = 32 << 20  # The C library takes larger blocks from the system, full of zeros.
 MAX_OPERATORS = 64
@@ -34,7 +33,7 @@ class Traffic:
 
     def run(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
         """Run an operator in place of PyTorch, and note what it moves."""
-        given = _tensors_in([*arguments, *options.values()])
+        given = on_cpu([*arguments, *options.values()])
         written, read = _written_and_read(operator, arguments, options, given)
         if torch.Tag.inplace_view in operator.tags or _is_view(operator):
             return operator(*arguments, **options)
@@ -44,7 +43,7 @@ class Traffic:
         if not is_known:
             result = operator(*arguments, **options)
         before = {allocation(one)[0] for one in given}
-        new = [one for one in tensors_of(result) if allocation(one)[0] not in before]
+        new = [one for one in on_cpu([result]) if allocation(one)[0] not in before]
         for one in new:
             self._follow(one)
         if (new or written) and name not in EMPTY:
@@ -94,10 +93,6 @@ def distinct_bytes(tensor: torch.Tensor) -> int:
     return math.prod(size for size, stride in sizes if stride or not size) * tensor.element_size()
 
 
-def _tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
-    return [tensor for value in values for tensor in tensors_of(value)]
-
-
 def _is_view(operator: Any) -> bool:
     return any(one.alias_info is not None and not one.alias_info.is_write for one in operator._schema.returns)
 
@@ -108,14 +103,11 @@ def _written_and_read(
     """The tensors that an operator writes, of those that it was given, and those that it reads."""
     written: list[torch.Tensor] = []
     name = operator.overloadpacket.__name__
-    overwrites = name in OVERWRITE
     only_written = {id(one) for one in given} if name.endswith("_like") or name.startswith("new_") else set()
-    for number, parameter in enumerate(operator._schema.arguments):
-        if parameter.alias_info is not None and parameter.alias_info.is_write:
-            found = tensors_of(arguments[number] if number < len(arguments) else options.get(parameter.name))
-            written += found
-            if overwrites or parameter.is_out:
-                only_written |= {id(one) for one in found}
+    for parameter, found in written_by(operator, arguments, options):
+        written += found
+        if name in OVERWRITE or parameter.is_out:
+            only_written |= {id(one) for one in found}
     return written, [one for one in given if id(one) not in only_written]
 
 

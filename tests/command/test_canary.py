@@ -15,7 +15,7 @@ import pytest
 
 from grader.assignment import USUAL_IMPORTS, load_course
 from grader.report.model import Report
-from grader.worker.gpu_only import line_that_needs_one
+from grader.worker import errors
 from tests.conftest import IMPORTS, ROOT, TWICE, Course, StartRun
 from tests.support.corpus import cases
 from tests.support.warm_judge import judge
@@ -252,8 +252,16 @@ def test_a_line_that_asks_for_a_gpu_is_found_in_whatever_way_the_file_is_written
     file = tmp_path / "softmax.py"
     file.write_bytes(source.encode("latin-1" if "latin-1" in beginning else "utf-8"))
     line = 3 + beginning.count("\n")
-    assert line_that_needs_one("needs a GPU: a graph", str(file), line) == "torch.cuda.CUDAGraph()"
-    assert line_that_needs_one("a ValueError", str(file), line) == ""
+    errors.set_root(tmp_path)
+
+    def told(words: str) -> str:
+        code = "\n" * (line - 1) + f"raise RuntimeError({words!r})"
+        with pytest.raises(RuntimeError) as caught:
+            exec(compile(code, str(file), "exec"))
+        return errors.describe(caught.value).message
+
+    assert told("needs a GPU: a graph") == f"needs a GPU: softmax.py, line {line}: torch.cuda.CUDAGraph()"
+    assert told("of another kind") == "of another kind"
 
 
 def test_what_asks_for_a_gpu_in_the_harder_case_alone_earns_nothing_by_the_easy_one(

@@ -16,8 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from grader.worker import errors
-from grader.worker.interpreting import MemoryChecks
+from grader.worker import errors, interpreter, triton_cpu
 from grader.worker.operators import OperatorWatch, watching
 
 ARENA = torch.arange(1000, dtype=torch.float32)
@@ -469,7 +468,8 @@ def a_grid_of_nothing():
 
 
 def _said(call) -> str:
-    checks = MemoryChecks(ARENA, [X, NEXT])
+    checks = interpreter.INTERPRETER
+    checks.begin_call(ARENA, [X, NEXT])
     try:
         with watching(OperatorWatch(run=checks.run_operator)):
             call()
@@ -481,7 +481,7 @@ def _said(call) -> str:
 
 def main() -> None:
     errors.set_root(Path(__file__).parent)
-    MemoryChecks.install()
+    triton_cpu.provide()
     names = [name for name, value in globals().items() if _is_case(name, value)]
     print(json.dumps({name: _said(globals()[name]) for name in names}))
 

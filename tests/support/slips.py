@@ -286,17 +286,13 @@ CUDA = [
 def make_those_of_triton(how: str) -> None:
     """Write the worker's description of each slip that shows in this way; null for a slip that raises nothing."""
     from grader.gpu_table import GPUS
-    from grader.worker import absent_gpu, errors, interpreting, load
+    from grader.worker import absent_gpu, errors, load, operators, triton_cpu
 
     compiler = None
     if how == "cpu":
-        interpreting.compute_as_a_gpu_does()
-        interpreting.take_the_first_configuration()
-        interpreting.let_a_constant_come_first()
-        interpreting.MemoryChecks.install()
-        interpreting.provide_libdevice()
+        triton_cpu.provide()
     else:
-        from grader.worker.compiling import Compiler
+        from grader.worker.absent_gpu.compiling import Compiler
 
         compiler = Compiler()
     absent_gpu.provide(GPUS["H200"])
@@ -311,7 +307,7 @@ def make_those_of_triton(how: str) -> None:
             if compiler is not None:
                 compiler.failures = []
             try:
-                with absent_gpu.asking(), contextlib.redirect_stdout(sys.stderr):  # as in a worker
+                with operators.in_contexts(), contextlib.redirect_stdout(sys.stderr):  # as in a worker
                     load.load(file, "double", None).function(torch.ones(256))
                 told.append(None)
             except Exception as error:

@@ -20,7 +20,7 @@ import triton.language as tl
 
 from grader import protocol
 from grader.gpu_table import GPUS
-from grader.worker import absent_gpu, errors, interpreting, run, tracing
+from grader.worker import absent_gpu, errors, run, tracing, triton_cpu
 
 CASES: dict[str, tuple[Any, list[tuple[int, ...]], str, bool]] = {}
 LARGE = 1 << 28
@@ -275,9 +275,7 @@ def checked_again() -> str:
 
 def main() -> None:
     errors.set_root(Path(__file__).parent)
-    interpreting.compute_as_a_gpu_does()
-    interpreting.MemoryChecks.install()
-    interpreting.take_the_first_configuration()
+    triton_cpu.provide()
     absent_gpu.provide(GPUS["H200"])
     from grader.worker.triton_cpu import tracing as limits
 

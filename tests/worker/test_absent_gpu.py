@@ -210,7 +210,7 @@ HOLDS = {
         assert y.count_nonzero() == 20
     """,
 }
-# By what only a GPU can answer: words of the error, which `grader/worker/gpu_only.py` knows.
+# By what only a GPU can answer: words of the error, which `grader/worker/errors.py` knows.
 HAS_NO_ANSWER = {
     "torch.cuda.CUDAGraph()": "needs a GPU: torch.cuda.CUDAGraph",
     "torch.cuda.graph(None)": "needs a GPU: torch.cuda.graph",
@@ -238,14 +238,13 @@ HEAD = """
 import os, sys, json, textwrap, threading
 os.environ["TRITON_INTERPRET"] = "1"
 from pathlib import Path
-from grader.worker import absent_gpu, errors, interpreting
-from grader.worker.gpu_only import REFUSALS
+from grader.worker import absent_gpu, errors, triton_cpu
+from grader.worker.errors import REFUSALS
+from grader.worker.operators import OperatorWatch, in_contexts, watching
 from grader.gpu_table import GPUS
 import torch, triton
 import triton.language as tl
-interpreting.compute_as_a_gpu_does()
-interpreting.MemoryChecks.install()
-interpreting.take_the_first_configuration()
+triton_cpu.provide()
 errors.set_root(Path(__file__).parent)
 sys.modules["snippets"] = sys.modules["__main__"]
 absent_gpu.provide(GPUS["H200"])
@@ -312,22 +311,21 @@ def made_elsewhere(y_ptr, BLOCK: tl.constexpr):
 def said(lines):
     x = torch.randn(4, 5)
     try:
-        with absent_gpu.asking():
+        with in_contexts():
             exec(textwrap.dedent(lines), globals() | {"x": x})
     except Exception as error:
         return f"{type(error).__name__}: {error}", bool(REFUSALS.search(str(error)))
     return "", False
 
 def in_a_thread():
-    from grader.worker.operators import OperatorWatch, watching
     found, x = [], torch.ones(2)
-    with watching(OperatorWatch(), absent_gpu.asking):
+    with watching(OperatorWatch()):
         thread = threading.Thread(target=lambda: found.append(x.is_cuda))
         thread.start(); thread.join()
     return found, x.is_cuda
 
 def of_all():
-    with absent_gpu.asking():
+    with in_contexts():
         for name, gpu in GPUS.items():
             absent_gpu.provide(gpu)
             yield name, [torch.cuda.get_device_properties(0).multi_processor_count, triton.runtime.driver.active.get_current_target().arch]

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import grader
+from grader.judge.environment import find_compiler
 from grader.pool import cuda_cpu, fault
 from grader.pool.cuda_cpu import provide_runtime
 from grader.pool.pool import stage_runtime
 from grader.protocol import Build, Ref
-from grader.worker import doubles, nvcc
 from grader.worker.cuda_cpu import program
 from grader.worker.cuda_cpu.build import (
     BuildFailed,
@@ -29,18 +29,17 @@ from grader.worker.cuda_cpu.build import (
     Library,
     Unsupported,
     compile_library,
-    find_compiler,
     refuse_unsupported,
 )
 from grader.worker.cuda_cpu.rewrite import rewrite
 from grader.worker.cuda_cpu.tokens import RewriteError
+from grader.worker.cuda_cpu.windows import repeated
 from grader.worker.lines import StackFrame
-from grader.worker.windows import repeated
 from tests.support.cpu_runtime import place_runtime
 
 pytestmark = pytest.mark.grading
 
-COMPILER = find_compiler() or ""
+COMPILER = find_compiler("cpu") or ""
 if not COMPILER:
     pytest.skip("needs g++ or clang++", allow_module_level=True)
 
@@ -876,9 +875,6 @@ def test_without_nvcc_the_words_about_doubles_are_gccs(
     if COMPILER is None or "g++" not in COMPILER:
         pytest.skip("needs g++")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.delattr(doubles, "in_ptx")
-    if compiler is None:
-        monkeypatch.delattr(nvcc, "TrialBuild")
     place_runtime(COMPILER, tmp_path)
     (tmp_path / "student.cu").write_text(
         '__global__ void k(float* y) {\n  y[0] = 0.1 * y[1];\n}\nextern "C" void f(cudaStream_t s) {}\n'

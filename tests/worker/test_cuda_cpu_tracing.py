@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from grader.judge.environment import find_compiler
 from grader.pool.replies import decode
 from grader.protocol import (
     Build,
@@ -29,14 +30,14 @@ from grader.protocol import (
     encode,
 )
 from grader.worker.cuda_cpu import program
-from grader.worker.cuda_cpu.build import Library, compile_library, find_compiler
+from grader.worker.cuda_cpu.build import Library, compile_library
 from grader.worker.cuda_cpu.declarations import dynamic_shared, parameters
 from grader.worker.cuda_cpu.tracing import has_vectors
 from grader.worker.errors import LoadError
 from grader.worker.signature import Signature
 from tests.support.cpu_runtime import place_runtime
 
-COMPILER = find_compiler() or ""
+COMPILER = find_compiler("cpu") or ""
 if not COMPILER:
     pytest.skip("needs g++ or clang++", allow_module_level=True)
 

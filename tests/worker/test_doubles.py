@@ -11,9 +11,10 @@ import pytest
 
 from grader.nvidia import find_nvcc
 from grader.worker import nvcc
-from grader.worker.cuda_cpu import build
+from grader.worker.cuda_cpu.build import compile_library
 from grader.worker.cuda_cpu.declarations import device_code
 from grader.worker.doubles import in_ptx, told
+from tests.support.cpu_runtime import place_runtime
 
 # A line that is computed in double ends in `// double`.
 KERNEL = """\
@@ -117,24 +118,21 @@ def all_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def said_by_gcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], str]:
-    """The words about a file that is compiled by g++, and not linked: the stand-in for CUDA takes long to build."""
+def said_by_gcc(tmp_path: Path) -> Callable[[Path], str]:
+    """The words about a file that is built by g++."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("needs g++")
-    run = build.run_compiler
-    monkeypatch.setattr(build, "RUNTIME", Path(__file__))
-    monkeypatch.setattr(
-        build, "run_compiler", lambda command, *more: "" if "-shared" in command else run(command, *more)
-    )
-    monkeypatch.setattr(build, "Library", lambda _path, _origin, told: told)
-    return lambda source: str(build.compile_library(source, tmp_path, compiler, 120.0))
+    place_runtime(compiler, tmp_path)
+    return lambda source: compile_library(source, tmp_path, compiler, 120.0).told
 
 
+@pytest.mark.grading
 def test_gcc_tells_the_lines_of_device_code_and_no_others(said_by_gcc: Callable[[Path], str], source: Path) -> None:
     assert places(said_by_gcc(source)) == EXPECTED
 
 
+@pytest.mark.grading
 def test_a_kernel_that_declares_its_doubles_is_told_too(said_by_gcc: Callable[[Path], str], tmp_path: Path) -> None:
     body = "double v = x[0];\n v = v * v;\n y[0] = v;"
     source = tmp_path / "kernel.cu"

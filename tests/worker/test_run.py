@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader.protocol import Returned, Time
-from grader.worker import run
 from grader.worker.errors import MAX_MESSAGE, describe
-from grader.worker.run import COPIED_ALONE_BYTES, NotDifferentiable, deliver, gradients, overlap
+from grader.worker.run import COPIED_ALONE_BYTES, NotDifferentiable, deliver, gradients, overlap, unused_blocks
 from grader.worker.timing import MappedBench
 from grader.worker.yardsticks import NOTHING, load
 
@@ -100,18 +99,12 @@ def test_calls_that_hand_in_other_things_are_all_described() -> None:
     assert [[one.dtype for one in kind] for kind in kinds] == [["float32", "float32"], ["float32", "float16"]]
 
 
-def test_the_null_entrant_hands_in_as_many_tensors_as_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
-    handed_in: list[torch.Tensor] = []
-
-    def remember(given: list[tuple[Any, torch.Tensor, list[torch.Tensor]]]) -> list[Returned]:
-        handed_in.extend(result for result, _, _ in given)
-        return deliver(given)
-
-    monkeypatch.setattr("grader.worker.timing.deliver", remember)
+def test_the_null_entrant_hands_in_as_many_tensors_as_a_submission() -> None:
     bench = Collecting([], [[place(), place()] for _ in range(5)], calls=5)
     assert bench.time(load("null"), Time(5, 5, False, 0), lambda: None).error is None
-    assert bench.collect([4, 3, 2, 1, 0]).error is None
-    assert len({tensor.data_ptr() for tensor in handed_in}) == 10
+    assert len({tensor.data_ptr() for results in bench.results for tensor in results}) == 10
+    reply = bench.collect([4, 3, 2, 1, 0])
+    assert [[one.kind for one in kind] for kind in reply.kinds] == [["tensor", "tensor"]]
 
 
 def test_the_null_entrant_returns_nothing_where_functions_write_to_their_outputs() -> None:
@@ -120,20 +113,21 @@ def test_the_null_entrant_returns_nothing_where_functions_write_to_their_outputs
     assert bench.results == [[NOTHING]] * 2
 
 
-def test_what_is_large_is_copied_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_large_is_copied_by_itself() -> None:
     """The driver's copy is the fastest there is: whoever hands in faster than the null worker would gain by it."""
     together: list[int] = []
-    at_once = torch._foreach_copy_
 
-    def copy(slots: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-        together.extend(slot.nbytes for slot in slots)
-        at_once(slots, results)
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.overloadpacket.__name__ == "_foreach_copy_":
+                together.extend(slot.nbytes for slot in args[0])
+            return func(*args, **(kwargs or {}))
 
-    monkeypatch.setattr(run, "_copy_each", copy)
     sizes = [COPIED_ALONE_BYTES // 4 - 1, COPIED_ALONE_BYTES // 4, 7, COPIED_ALONE_BYTES // 4 + 1]
     results = [torch.randn(size) for size in sizes]
     places = [torch.zeros(size) for size in sizes]
-    told = deliver([(result, place, [X]) for result, place in zip(results, places, strict=True)])
+    with Copies():
+        told = deliver([(result, place, [X]) for result, place in zip(results, places, strict=True)])
     assert [one.kind for one in told] == ["tensor"] * 4
     assert all(torch.equal(place, result) for place, result in zip(places, results, strict=True))
     assert together == [COPIED_ALONE_BYTES - 4, 28]
@@ -160,3 +154,18 @@ def test_the_end_of_a_long_error_is_kept() -> None:
     assert told.message.startswith("at 99:8:")
     assert told.message.endswith("unsupported AST node type: Break")
     assert len(told.message) == MAX_MESSAGE
+
+
+def test_free_blocks_of_gpu_memory_are_found_behind_those_in_use() -> None:
+    """As `torch.cuda.memory_snapshot()` has them. That they are filled before a call is seen on a GPU, by the corpus."""
+
+    def segment(address: int, *blocks: tuple[str, int]) -> dict[str, Any]:
+        return {"address": address, "blocks": [{"state": state, "size": size} for state, size in blocks]}
+
+    segments = [
+        segment(1000, ("active_allocated", 512), ("inactive", 1024), ("active_pending_free", 512), ("inactive", 64)),
+        segment(9000, ("inactive", 2048)),
+        segment(20000, ("active_allocated", 2048)),
+    ]
+    assert list(unused_blocks(segments)) == [(1512, 1024), (3048, 64), (9000, 2048)]
+    assert list(unused_blocks([])) == []

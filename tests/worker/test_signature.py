@@ -7,8 +7,8 @@ from pydantic import TypeAdapter
 
 from grader.assignment import AssignmentSpec
 from grader.protocol import Parameter
+from grader.worker.cuda_cpu.windows import Floats
 from grader.worker.signature import Signature
-from grader.worker.windows import Floats
 
 
 def parameters(*declared: str) -> tuple[Parameter, ...]:

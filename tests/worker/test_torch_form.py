@@ -10,18 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from grader.judge.environment import find_compiler
 from grader.protocol import Build, Parameter, Returned
 from grader.worker.cuda_cpu import program
-from grader.worker.cuda_cpu.build import Library, compile_library, find_compiler
+from grader.worker.cuda_cpu.build import Library, compile_library
+from grader.worker.cuda_cpu.windows import Floats
 from grader.worker.errors import LoadError
 from grader.worker.signature import Signature
 from grader.worker.torch_form import binding, is_torch_form
-from grader.worker.windows import Floats
 from tests.support.cpu_runtime import place_runtime
 
 pytestmark = pytest.mark.grading
 
-COMPILER = find_compiler() or ""
+COMPILER = find_compiler("cpu") or ""
 if not COMPILER:
     pytest.skip("needs g++ or clang++", allow_module_level=True)
 

@@ -11,14 +11,14 @@ from types import ModuleType
 import pytest
 from torch.utils import cpp_extension
 
+from grader.judge.environment import find_compiler
 from grader.protocol import Parameter
 from grader.worker import load, torch_form
-from grader.worker.cuda_cpu.build import find_compiler
 from grader.worker.errors import LoadError
 from grader.worker.signature import Signature
 from tests.conftest import ROOT
 
-COMPILER = find_compiler() or ""
+COMPILER = find_compiler("cpu") or ""
 if not COMPILER:
     pytest.skip("needs g++ or clang++", allow_module_level=True)
 

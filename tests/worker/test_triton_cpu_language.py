@@ -351,7 +351,7 @@ import json
 import torch, triton, triton.language as tl
 from triton.language import constexpr as Fixed, load as imported_load, reduce, static_range
 from triton.language.math import exp2
-from grader.worker import interpreting
+from grader.worker import triton_cpu
 
 N = {N}
 LENGTH = tl.constexpr(N)
@@ -414,23 +414,27 @@ def said(call):
         return f"{type(error).__name__}: {error}"
     return ""
 
-interpreting.compute_as_a_gpu_does()
-interpreting.MemoryChecks.install()
-interpreting.combine_many_at_once()
+triton_cpu.provide()
 print(json.dumps([said(globals()[f"call_{number}"]) for number in range(COUNT)]))
 """
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What went wrong in each snippet, from one process: whether kernels are interpreted is decided when Triton is imported."""
-    file = tmp_path_factory.mktemp("language") / "snippets.py"  # Triton reads the source of its functions
-    kernels = [KERNEL.format(number=number, **one._asdict()) for number, one in enumerate(TABLE.values())]
-    file.write_text(HEAD + "".join(kernels) + TAIL.replace("COUNT", str(len(TABLE))), encoding="utf-8")
+def said_by(folder: Path, definitions: str, calls: list[str]) -> list[str]:
+    """What each `call_...` raised, from one process: whether kernels are interpreted is decided when Triton is imported."""
+    file = folder / "snippets.py"  # Triton reads the source of its functions
+    file.write_text(HEAD + definitions + "".join(calls) + TAIL.replace("COUNT", str(len(calls))), encoding="utf-8")
     run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert run.returncode == 0, run.stderr[-2000:]
     assert "RuntimeWarning" not in run.stderr  # numpy's
-    return dict(zip(TABLE, json.loads(run.stdout.splitlines()[-1]), strict=True))
+    said: list[str] = json.loads(run.stdout.splitlines()[-1])
+    return said
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What went wrong in each snippet."""
+    kernels = [KERNEL.format(number=number, **one._asdict()) for number, one in enumerate(TABLE.values())]
+    return dict(zip(TABLE, said_by(tmp_path_factory.mktemp("language"), "", kernels), strict=True))
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -453,12 +457,38 @@ def call_{number}():
 def test_a_product_with_few_factors_is_refused_as_by_a_gpu(tmp_path: Path) -> None:
     sizes = [(inner, dtype) for inner in (8, 16) for dtype in ("float32", "bfloat16")]
     calls = [CALL_SMALL.format(number=number, inner=inner, dtype=dtype) for number, (inner, dtype) in enumerate(sizes)]
-    file = tmp_path / "small.py"
-    file.write_text(HEAD + SMALL + "".join(calls) + TAIL.replace("COUNT", str(len(calls))), encoding="utf-8")
-    run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    said = json.loads(run.stdout.splitlines()[-1])
-    for (inner, dtype), words in zip(sizes, said, strict=True):
+    for (inner, dtype), words in zip(sizes, said_by(tmp_path, SMALL, calls), strict=True):
         assert ("K >= 16" in words) if inner < 16 else words == "", (inner, dtype, words)
+
+
+GRIDS = {
+    "(1, 65536)": "launched with 65536 programs along axis 1",
+    "lambda _: (1, 65536)": "launched with 65536 programs along axis 1",
+    "(2, 3)": "6.0",
+    "lambda _: (2, 3)": "6.0",
+    "(0, 70000)": "0.0",
+}
+COUNTED = """
+@triton.jit
+def counted(y_ptr):
+    tl.atomic_add(y_ptr, 1.0)
+"""
+CALL_COUNTED = """
+def call_{number}():
+    y = torch.zeros(1)
+    try:
+        counted[{grid}](y)
+    except Exception as error:
+        assert y.item() == 0.0, "a program has run"
+        raise
+    raise RuntimeError(y.item())
+"""
+
+
+def test_a_grid_that_a_gpu_refuses_is_refused_before_any_program_runs(tmp_path: Path) -> None:
+    calls = [CALL_COUNTED.format(number=number, grid=grid) for number, grid in enumerate(GRIDS)]
+    for (grid, words), told in zip(GRIDS.items(), said_by(tmp_path, COUNTED, calls), strict=True):
+        assert words in told, (grid, told)
 
 
 # Global names that a kernel uses, each in the kernel's line, and the words of a GPU's compiler; "" if it takes them.
@@ -523,9 +553,5 @@ def call_{number}():
 
 def test_names_that_a_gpus_compiler_refuses_are_refused_where_they_are_used(tmp_path: Path) -> None:
     uses = [USES_NAME.format(number=number, line=line) for number, line in enumerate(NAMES)]
-    file = tmp_path / "names.py"
-    file.write_text(HEAD + NAMED + "".join(uses) + TAIL.replace("COUNT", str(len(uses))), encoding="utf-8")
-    run = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    said = json.loads(run.stdout.splitlines()[-1])
-    for (line, words), found in zip(NAMES.items(), said, strict=True):
+    for (line, words), found in zip(NAMES.items(), said_by(tmp_path, NAMED, uses), strict=True):
         assert (words in found) if words else found == "", (line, found)

@@ -70,7 +70,7 @@ def test_what_is_not_there_says_that_a_gpu_has_to_grade_it(symbol: str) -> None:
 
 
 def test_functions_of_the_gpu_alone_need_one() -> None:
-    from grader.worker.gpu_only import REFUSALS
+    from grader.worker.errors import REFUSALS
 
     libdevice.provide()
     for name in ("globaltimer", "smid", "num_warps"):

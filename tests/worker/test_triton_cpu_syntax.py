@@ -123,8 +123,8 @@ def said(kernel):
     return ""
 
 if sys.argv[1] == "interpreted":
-    from grader.worker import interpreting
-    interpreting.compute_as_a_gpu_does()
+    from grader.worker import triton_cpu
+    triton_cpu.provide()
 print(json.dumps([said(globals()[f"kernel_{number}"]) for number in range(COUNT)]))
 """
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,7 +19,13 @@ from grader.worker import triton_key  # noqa: E402
 
 
 def test_names_of_compiled_kernels_are_found_without_reading_half_a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    named = SimpleNamespace(hash=lambda: "h")
+    class Named:
+        """What Triton's cache asks of a source and of a backend."""
+
+        def hash(self) -> str:
+            return "h"
+
+    named = Named()
     monkeypatch.setattr(cache, "triton_key", lambda: pytest.fail("all of Triton was read"))
     triton_key.make_cheap()
     key = cache.get_cache_key(named, named, named, {})
@@ -30,13 +36,16 @@ def test_names_of_compiled_kernels_are_found_without_reading_half_a_gigabyte(mon
 
 @pytest.mark.parametrize("other", [(101, 5), (100, 6)])
 def test_another_build_of_the_same_version_has_other_names(
-    monkeypatch: pytest.MonkeyPatch, other: tuple[int, int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: tuple[int, int]
 ) -> None:
+    library = tmp_path / "_C" / "libtriton.so"
+    library.parent.mkdir()
+    monkeypatch.setattr(triton, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(cache, "triton_key", lambda: "")
     keys = []
     for size, date in ((100, 5), other):
-        about = SimpleNamespace(st_size=size, st_mtime_ns=date, st_mode=0o100644)
-        monkeypatch.setattr("grader.worker.triton_key.Path.stat", lambda *_, about=about, **__: about)
-        monkeypatch.setattr(cache, "triton_key", lambda: "")
+        library.write_bytes(bytes(size))
+        os.utime(library, (date, date))
         triton_key.make_cheap()
         keys.append(cache.triton_key())
     assert keys[0] != keys[1]

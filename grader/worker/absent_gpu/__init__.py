@@ -8,29 +8,29 @@
 | for whom operators are registered: `custom_op(..., device_types="cuda")` | registered.py | for the CPU |
 | `kernel.warmup(...)`, the value of `kernel[grid](...)` | kernels.py | the kernel compiled for the GPU; its launch is interpreted |
 
-Tensors stay in the CPU's memory. A question without an answer raises `NeedsGpu` (gpu_only.py): the case is skipped, and
-the report names the student's line.
+Tensors stay in the CPU's memory. A question without an answer raises `NeedsGpu` (errors.py): the case is skipped, and
+the report names the student's line. compiling.py compiles all launches of a submission for such a GPU, and runs none.
 """
 
 from __future__ import annotations
 
 import contextlib
-from contextlib import AbstractContextManager
 
 from grader.protocol import Gpu
+from grader.worker.operators import CONTEXTS
 
-_gpu: Gpu | None = None
+_is_provided = False
 
 
 def provide(gpu: Gpu) -> None:
-    """Answer as this GPU from now on, until another is provided. Tensors lie on the GPU only within `asking`."""
-    global _gpu
+    """Answer as this GPU from now on, until another is provided. Tensors lie on it in the submission's code (`CONTEXTS`)."""
+    global _is_provided
     from grader.worker.absent_gpu import registered, tensors, torch_cuda
 
-    first = _gpu is None
-    _gpu = gpu
+    first, _is_provided = not _is_provided, True
     torch_cuda.provide(gpu)
     if first:
+        CONTEXTS.append(tensors.OnTheGpu)
         tensors.provide()
         registered.provide()
     with contextlib.suppress(ImportError):  # without Triton
@@ -41,14 +41,3 @@ def provide(gpu: Gpu) -> None:
         triton_driver.provide(gpu)
         if first and knobs.runtime.interpret:
             kernels.provide()
-
-
-def asking() -> AbstractContextManager[object]:
-    """A context for code of the submission: in this thread, tensors say that they lie on the GPU. Does nothing before
-    `provide`.
-    """
-    if _gpu is None:
-        return contextlib.nullcontext()
-    from grader.worker.absent_gpu.tensors import OnTheGpu
-
-    return OnTheGpu()

@@ -18,8 +18,7 @@ from triton.errors import TritonError
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction, MockTensor
 
-from grader.worker.errors import is_own_file
-from grader.worker.gpu_only import NeedsGpu
+from grader.worker.errors import NeedsGpu, is_own_file
 
 LIBRARY = "triton.language"
 # Classes that the interpreter changes; it does not change all of them back.

@@ -16,15 +16,26 @@ import torch
 
 from grader.protocol import Gpu
 from grader.worker.absent_gpu.tensors import GPU, on_cpu
-from grader.worker.gpu_only import NeedsGpu
+from grader.worker.errors import NeedsGpu
 
 BLOCK_BYTES = 48 << 10  # A block that does not ask for more has this much shared memory.
 
 
-class Stream:
+class _Done:
+    """Work that is always done."""
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self, *_: Any) -> None:
+        """Nothing is left to wait for."""
+
+
+class Stream(_Done):
     """A stream, whose work is always done."""
 
     device, device_index, stream_id, cuda_stream, priority = GPU, 0, 0, 0, 0
+    wait_stream = wait_event = _Done.synchronize
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         on_cpu(device)
@@ -41,41 +52,22 @@ class Stream:
         global _current
         _current = self._before.pop()
 
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        """Nothing is left to wait for."""
-
-    def wait_stream(self, _stream: Any) -> None:
-        """As `synchronize`."""
-
-    def wait_event(self, _event: Any) -> None:
-        """As `synchronize`."""
-
     def record_event(self, event: Event | None = None) -> Event:
         event = event or Event()
         event.record(self)
         return event
 
 
-class Event:
+class Event(_Done):
     """A moment of the host's clock."""
+
+    wait = _Done.synchronize
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self._at: float | None = None
 
     def record(self, _stream: Any = None) -> None:
         self._at = time.perf_counter()
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        """Nothing is left to wait for."""
-
-    def wait(self, _stream: Any = None) -> None:
-        """As `synchronize`."""
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds, above 0 because programs divide by them."""

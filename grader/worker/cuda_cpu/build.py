@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 
 from grader.protocol import INCLUDE, code_of
 from grader.worker import doubles, torch_form
+from grader.worker.cuda_cpu import promotions
 from grader.worker.cuda_cpu.rewrite import rewrite
 from grader.worker.cuda_cpu.tokens import RewriteError, tokenize
 from grader.worker.entries import undefined
@@ -107,11 +107,6 @@ class Fault:
     text: str
 
 
-def find_compiler() -> str | None:
-    """The path of g++, else of clang++."""
-    return shutil.which("g++") or shutil.which("clang++")
-
-
 def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, addition: str = "") -> Library:
     """Build the file at `source`, with `addition` after its text, into the folder `scratch`.
 
@@ -130,7 +125,7 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, 
     try:
         try:
             # From the student's folder, g++ shows the lines below its warnings.
-            warnings = run_compiler([*kernel, doubles.WARNING], limit_s, source.parent)
+            warnings = run_compiler([*kernel, promotions.WARNING], limit_s, source.parent)
         except BuildFailed:
             warnings = run_compiler([*kernel, "-w"], limit_s)  # the errors alone
         run_compiler([compiler, "-shared", "-o", str(library), f"{library}.o", str(runtime)], limit_s)
@@ -140,7 +135,7 @@ def compile_library(source: Path, scratch: Path, compiler: str, limit_s: float, 
     except subprocess.TimeoutExpired:
         raise BuildFailed(f"the compiler did not finish within {limit_s:g} s") from None
     names = [str(one.relative_to(translated)) for one in translated.rglob("*.*")]
-    places = doubles.in_warnings(warnings, source.parent, names)
+    places = promotions.in_warnings(warnings, source.parent, names)
     return Library(library, source, doubles.told(places, source.parent))
 
 

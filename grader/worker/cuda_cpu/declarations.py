@@ -11,11 +11,11 @@ from grader.worker.cuda_cpu.tokens import (
     OPENING,
     RewriteError,
     Token,
-    closing_of,
     next_of,
-    opening_of,
+    partner_of,
     previous_of,
     split,
+    text_of,
     tokenize,
 )
 
@@ -33,7 +33,7 @@ def device_code(source: str) -> dict[int, str]:
             continue
         with contextlib.suppress(RewriteError, StopIteration):  # brackets that only the branches of #if make whole
             body = next(at for at in range(index, len(tokens)) if tokens[at].text in ("{", ";"))
-            end = closing_of(tokens, body) if tokens[body].text == "{" else index
+            end = partner_of(tokens, body) if tokens[body].text == "{" else index
             for one in tokens[index:end]:
                 if one.kind not in ("directive", "string"):
                     lines[one.line] = lines.get(one.line, "") + one.text
@@ -51,7 +51,7 @@ def parameters(source: str) -> dict[str, list[str]]:
             while at is not None and tokens[at].text not in (";", "{"):
                 name = previous_of(tokens, at)
                 if tokens[at].text == "(" and name is not None:
-                    end = closing_of(tokens, at)
+                    end = partner_of(tokens, at)
                     if not is_attribute(tokens[name]):
                         found[tokens[name].text] = [_declared(tokens, one) for one in split(tokens, at + 1, end)]
                         break
@@ -118,14 +118,14 @@ def _statement_start(tokens: list[Token], index: int) -> int:
         if tokens[before].text in (">", "]", ")"):
             if not _in_declaration(tokens, before):
                 break
-            before = opening_of(tokens, before)
+            before = partner_of(tokens, before)
         start = before
     return start
 
 
 def _in_declaration(tokens: list[Token], position: int) -> bool:
     """Whether the bracket that closes at `position` belongs to an attribute, as alignas(16), and not to if (...) or the like."""
-    opening = opening_of(tokens, position)
+    opening = partner_of(tokens, position)
     if tokens[position].text == "]":  # [[maybe_unused]]
         return tokens[next_of(tokens, opening) or opening].text == "["
     before = previous_of(tokens, opening)
@@ -140,14 +140,14 @@ def _without_attributes(tokens: list[Token], positions: list[int]) -> tuple[list
             continue
         opening = next_of(tokens, at)
         if depth == 0 and tokens[at].text in ATTRIBUTES and opening is not None and tokens[opening].text == "(":
-            end = closing_of(tokens, opening)
-            inside = "".join(" " if token.blank else token.text for token in tokens[opening + 1 : end])
+            end = partner_of(tokens, opening)
+            inside = text_of(tokens[opening + 1 : end])
             found = ALIGNED.search(inside)
             asked = inside if tokens[at].text != "__attribute__" else found[1] if found else ""
             alignment = asked.strip() or alignment
             continue
         if depth == 0 and tokens[at].text == "[" and opening is not None and tokens[opening].text == "[":
-            end = closing_of(tokens, at)
+            end = partner_of(tokens, at)
             continue
         depth += (tokens[at].text in OPENING) - (tokens[at].text in CLOSING)
         kept.append(at)
@@ -190,6 +190,6 @@ def _declaration(tokens: list[Token], kept: list[int], line: int) -> tuple[list[
             raise RewriteError(
                 line, "this form of a __shared__ declaration is not understood: declare one variable a line"
             )
-        shape = "".join(" " if token.blank else token.text for token in tokens[words[stars] + 1 : words[-1] + 1])
+        shape = text_of(tokens[words[stars] + 1 : words[-1] + 1])
         declarators.append((texts[stars], "*" * stars, shape))
     return [tokens[position].text for position in first[:end]], declarators

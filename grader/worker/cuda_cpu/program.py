@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from grader import protocol
-from grader.worker import nvcc, torch_form, windows
+from grader.worker import nvcc, torch_form
+from grader.worker.cuda_cpu import windows
 from grader.worker.cuda_cpu.build import NO_LIBRARY, BuildFailed, Library, Unsupported, compile_library
 from grader.worker.cuda_cpu.tracing import TraceReader, has_vectors, sources_of
+from grader.worker.cuda_cpu.windows import ELEMENT_BYTES, Floats
 from grader.worker.entries import missing_in_library
 from grader.worker.errors import LoadError, describe, set_root
 from grader.worker.late import told_where
 from grader.worker.signature import Signature
-from grader.worker.windows import ELEMENT_BYTES, Floats
 
 NULL_BYTES = 4096  # A smaller address came of a null pointer.
 
@@ -38,8 +39,8 @@ class Kernel:
         self.ptxas = ptxas
         self.signature = signature
         self._folder = folder
-        self._library = library
-        self._library.sizes = " or ".join(signature.sizes) or "the number of elements"
+        self.library = library
+        self.library.sizes = " or ".join(signature.sizes) or "the number of elements"
         self._entry = entry
         self._stream = library.new_stream()
         self.off_stream: list[str] = []  # of the first call with such work
@@ -52,30 +53,26 @@ class Kernel:
         return dict(zip(inputs, given, strict=True)), dict(zip(outputs, written, strict=True))
 
     def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False, traced: bool = False) -> None:
-        self._library.begin(order, sample, traced)
+        self.library.begin(order, sample, traced)
         inputs, outputs = self._tensors(arguments)
         self._declare(inputs, outputs, sample)
-        number, fault = self._call(arguments), self._library.fault()
+        number, fault = self._call(arguments), self.library.fault()
         if number and (fault is None or fault.kind != "host_access"):
             raise EndedBySignal("crashed", self._ending(number))
         if fault is not None:
             ended = EndedBySignal if number else LoadError
             raise ended("failed", f"{fault.kind.replace('_', ' ')}: {fault.text}")
-        if error := self._library.launch_fault():
+        if error := self.library.launch_fault():
             raise LoadError("failed", f"the launch failed: {error}")
 
     def _declare(self, inputs: dict[str, Floats], outputs: dict[str, Floats], sample: bool) -> None:  # noqa: ARG002
         for name, floats in (inputs | outputs).items():
-            self._library.array(floats.address, floats.size_bytes, name, ELEMENT_BYTES, output=name in outputs)
+            self.library.array(floats.address, floats.size_bytes, name, ELEMENT_BYTES, output=name in outputs)
 
     def _call(self, arguments: Sequence[Any]) -> int:
         """Call the function. Returns the signal that ended it, or 0."""
-        function = getattr(self._library.functions, self._entry)
-        return self._library.call(function, *self.signature.values(arguments, self._stream))
-
-    def keep_from_the_host(self, address: int, length_bytes: int) -> None:
-        """See `Library.keep_from_the_host`."""
-        self._library.keep_from_the_host(address, length_bytes)
+        function = getattr(self.library.functions, self._entry)
+        return self.library.call(function, *self.signature.values(arguments, self._stream))
 
     def returned(self) -> protocol.Returned:
         """The description of each output of the last call."""
@@ -83,15 +80,15 @@ class Kernel:
 
     def _ending(self, number: int) -> str:
         """A sentence about a call that a signal ended."""
-        main, stack = self._library.source, self._library.ended_at()
+        main, stack = self.library.source, self.library.ended_at()
         lines = [f"line {one.line}{'' if one.file.name == main else f' of {one.file.name}'}" for one in stack]
         where = f"{', called from '.join(lines)}" if lines else "its own code"
         name = signal.Signals(number).name
-        in_a_kernel = self._library.in_a_kernel()
+        in_a_kernel = self.library.in_a_kernel()
         code = "device code" if in_a_kernel else "host code"
         if number == signal.SIGFPE:
             return f"{code} divides an integer by 0 in {where} ({name})"
-        if number != signal.SIGILL and self._library.stack_was_full():
+        if number != signal.SIGILL and self.library.stack_was_full():
             if in_a_kernel:
                 return (
                     f"device code has filled a thread's stack in {where} ({name}): does it call itself without an end?"
@@ -101,13 +98,13 @@ class Kernel:
             return (
                 f"{code} runs into what is no instruction in {where} ({name}): does each function return what it says?"
             )
-        address = self._library.reached_for()
+        address = self.library.reached_for()
         what = "a null pointer" if address < NULL_BYTES else "a pointer to where there is no memory"
         return f"host code follows {what} in {where} ({name})"
 
     def place(self) -> str:
         """The student's lines in the running call, in the form of a Python traceback."""
-        stack = self._library.locate()
+        stack = self.library.locate()
         lines = (f'  File "{self._folder / one.file.name}", line {one.line} in {one.plain}\n' for one in stack)
         return "".join(lines)
 
@@ -121,9 +118,9 @@ class Kernel:
         inputs, outputs = (list(tensors.values()) for tensors in self._tensors(arguments))
         given, unwritten = _contents(inputs), _contents(outputs)
         self._run(arguments, order=0)
-        launches = self._library.launches()
-        self.off_stream = self.off_stream or self._library.off_stream()
-        self.same_value = self.same_value or self._library.same_value()
+        launches = self.library.launches()
+        self.off_stream = self.off_stream or self.library.off_stream()
+        self.same_value = self.same_value or self.library.same_value()
         if _contents(inputs) != given:
             return launches  # an input was changed: the judge has a better sentence for that
         forwards = _contents(outputs)
@@ -137,7 +134,7 @@ class Kernel:
     def sample(self, arguments: Sequence[Any]) -> None:
         """Run large launches in part, to check the addresses of accesses and the end of the last output. Raises LoadError."""
         self._run(arguments, sample=True)
-        if missing := self._library.unwritten_end_bytes() // ELEMENT_BYTES:
+        if missing := self.library.unwritten_end_bytes() // ELEMENT_BYTES:
             words = f"the last {missing} elements" if missing > 1 else "the last element"
             name, end = self.signature.outputs[-1], arguments[-1].elements - 1
             raise LoadError(
@@ -146,10 +143,10 @@ class Kernel:
 
     def trace(self, arguments: Sequence[Any]) -> protocol.Trace:
         """Run a few blocks of each launch, and count what they access. Raises LoadError."""
-        sources = sources_of(self._folder / self._library.source)
-        self._library.functions.cuda_cpu_trace_vectors(has_vectors(sources))
+        sources = sources_of(self._folder / self.library.source)
+        self.library.functions.cuda_cpu_trace_vectors(has_vectors(sources))
         self._run(arguments, traced=True)
-        return TraceReader(self._library, sources, self.signature.outputs[-1]).trace()
+        return TraceReader(self.library, sources, self.signature.outputs[-1]).trace()
 
 
 class Value(ctypes.Structure):
@@ -203,7 +200,7 @@ class TorchForm(Kernel):
         result = self._result = Result(output.address, output.size_bytes)
         self._wanted = output.shape
         addresses = (ctypes.addressof(entry), ctypes.addressof(values), len(given), ctypes.addressof(result))
-        return self._library.call(self._library.functions.cuda_cpu_torch, *addresses)
+        return self.library.call(self.library.functions.cuda_cpu_torch, *addresses)
 
     def _run(self, arguments: Sequence[Any], order: int = 0, sample: bool = False, traced: bool = False) -> None:
         super()._run(arguments, order, sample, traced)
@@ -333,11 +330,11 @@ def _floats(
     try:
         start = ctypes.addressof(view)
         if kernel is not None:
-            kernel.keep_from_the_host(start, request.arena.bytes)
+            kernel.library.keep_from_the_host(start, request.arena.bytes)
         refs = [(*one.args, *one.outputs) for one in request.calls]
         yield [[Floats.at(start + ref.start_bytes, ref) for ref in one] for one in refs]
     finally:
         if kernel is not None:
-            kernel.keep_from_the_host(0, 0)
+            kernel.library.keep_from_the_host(0, 0)
         del view
         memory.close()

@@ -22,12 +22,12 @@ from grader.worker.cuda_cpu.tokens import (
     OPENING,
     RewriteError,
     Token,
-    closing_of,
     launch_end_of,
     next_of,
-    opening_of,
+    partner_of,
     previous_of,
     split,
+    text_of,
     tokenize,
 )
 
@@ -94,7 +94,7 @@ def _with_parts(tokens: list[Token], parts: dict[str, PartMacro]) -> list[Token]
             continue
         given = dict[str, list[Token]]()
         if opening is not None:
-            end = closing_of(tokens, opening)
+            end = partner_of(tokens, opening)
             for name, piece in zip(part.parameters or [], split(tokens, opening + 1, end), strict=False):
                 first, last = (piece[0], end if name == "..." else piece[-1] + 1) if piece else (end, end)
                 given[name.replace("...", "__VA_ARGS__")] = tokens[first:last]
@@ -165,7 +165,7 @@ def _launch(tokens: list[Token], opening: int) -> int:
     branches = any(token.kind == "directive" for token in tokens[closing:call])  # #else has another for these arguments
     if (call is None or tokens[call].text != "(") and not branches:
         raise RewriteError(line, "after <<<...>>> the kernel's arguments in ( ) are missing")
-    callee = "".join(" " if token.blank else token.text for token in tokens[start:opening]).strip()
+    callee = text_of(tokens[start:opening]).strip()
     arguments = split(tokens, opening + 1, closing)
     if not 2 <= len(arguments) <= 4:
         raise RewriteError(
@@ -190,7 +190,7 @@ def _launch(tokens: list[Token], opening: int) -> int:
 
 def _kernel_arguments(tokens: list[Token], opening: int, callee: str) -> None:
     """Give a type to those of a launch's arguments that have none of their own: NULL, which is a number in C++, and {...}."""
-    for number, argument in enumerate(split(tokens, opening + 1, closing_of(tokens, opening))):
+    for number, argument in enumerate(split(tokens, opening + 1, partner_of(tokens, opening))):
         words = [position for position in argument if not tokens[position].blank]
         if [tokens[position].text for position in words] == ["NULL"]:
             tokens[words[0]].text = "nullptr"
@@ -202,7 +202,7 @@ def _callee_start(tokens: list[Token], end: int) -> int:
     """The first position of the callee, as `a::b<T, (x > y)>`, before position `end`."""
     position = previous_of(tokens, end)
     while position is not None and tokens[position].text in (")", "]"):  # (*pointer)<<<, table[i]<<<
-        opening = opening_of(tokens, position)
+        opening = partner_of(tokens, position)
         position = previous_of(tokens, opening)
         if tokens[opening].text == "(" and (
             position is None or not (tokens[position].is_identifier or tokens[position].text == ">")
@@ -219,7 +219,7 @@ def _callee_start(tokens: list[Token], end: int) -> int:
                 if depth == 0:
                     break
             elif text in CLOSING:
-                position = opening_of(tokens, position)
+                position = partner_of(tokens, position)
             position = previous_of(tokens, position)
         position = None if position is None else previous_of(tokens, position)
     if position is None or not tokens[position].is_identifier:
@@ -227,7 +227,7 @@ def _callee_start(tokens: list[Token], end: int) -> int:
     while (before := previous_of(tokens, position)) is not None and tokens[before].text in ("::", "#", ".", "->"):
         earlier = previous_of(tokens, before)
         if tokens[before].text in (".", "->") and earlier is not None and tokens[earlier].text in (")", "]"):
-            earlier = opening_of(tokens, earlier)  # (*this).kernel<<<, table[i].kernel<<<
+            earlier = partner_of(tokens, earlier)  # (*this).kernel<<<, table[i].kernel<<<
             owner = previous_of(tokens, earlier)
             if owner is None or not tokens[owner].is_identifier:
                 return earlier
@@ -246,7 +246,7 @@ def _launch_calls(tokens: list[Token]) -> None:
         opening = next_of(tokens, index) if token.text in ("cudaLaunchKernel", "cudaLaunchKernelExC") else None
         if opening is None or tokens[opening].text != "(":
             continue
-        arguments = split(tokens, opening + 1, closing_of(tokens, opening))
+        arguments = split(tokens, opening + 1, partner_of(tokens, opening))
         which = 0 if token.text == "cudaLaunchKernel" else 1
         words = (
             [position for position in arguments[which] if not tokens[position].blank] if which < len(arguments) else []
@@ -274,8 +274,8 @@ def _launch_bounds(tokens: list[Token]) -> None:
         opening = next_of(tokens, index) if token.text in BOUNDS else None
         if opening is None or tokens[opening].text != "(":
             continue
-        closing = closing_of(tokens, opening)
-        most = "".join(" " if tokens[at].blank else tokens[at].text for at in split(tokens, opening + 1, closing)[0])
+        closing = partner_of(tokens, opening)
+        most = text_of([tokens[at] for at in split(tokens, opening + 1, closing)[0]])
         body = _body_after(tokens, closing)
         if body is not None:
             tokens[body].text = f"{{ ::cuda_cpu::cuda_cpu_bounds({most.strip()});"
@@ -286,7 +286,7 @@ def _body_after(tokens: list[Token], position: int) -> int | None:
     at = next_of(tokens, position)
     while at is not None and (tokens[at].kind == "name" or tokens[at].text in ("(", "::", "*", "&")):
         if tokens[at].text == "(":
-            before, at = previous_of(tokens, at), next_of(tokens, closing_of(tokens, at))
+            before, at = previous_of(tokens, at), next_of(tokens, partner_of(tokens, at))
             if before is None or not is_attribute(tokens[before]):
                 break
         else:

@@ -29,7 +29,7 @@
 
 #define CUDA_CPU_RUNTIME
 #include "cuda_runtime.h"
-#include "launch.h"
+#include "../launch.h"
 #include "tracing.h"
 
 using launch_shape::count;

@@ -20,7 +20,7 @@ TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 NAMELESS = ("else", "do", "return")  # An expression, not a name, follows these keywords.
-OPENING, CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
+OPENING, CLOSING = {"(", "[", "{"}, {")", "]", "}"}
 
 
 class RewriteError(Exception):
@@ -60,6 +60,11 @@ def tokenize(source: str) -> list[Token]:
     return tokens
 
 
+def text_of(tokens: list[Token]) -> str:
+    """The text of these tokens, with a space for all that is blank."""
+    return "".join(" " if token.blank else token.text for token in tokens)
+
+
 def next_of(tokens: list[Token], position: int) -> int | None:
     """The position of the next token that is not blank."""
     return next((at for at in range(position + 1, len(tokens)) if not tokens[at].blank and tokens[at].text), None)
@@ -70,30 +75,16 @@ def previous_of(tokens: list[Token], position: int) -> int | None:
     return next((at for at in range(position - 1, -1, -1) if not tokens[at].blank and tokens[at].text), None)
 
 
-def opening_of(tokens: list[Token], closing: int) -> int:
-    """The position of the bracket that the one at `closing` closes. Raises RewriteError."""
+def partner_of(tokens: list[Token], bracket: int) -> int:
+    """The position of the bracket that belongs to the one at `bracket`. Raises RewriteError."""
+    opens = tokens[bracket].text in OPENING
     depth = 0
-    for position in range(closing, -1, -1):
-        if tokens[position].text in CLOSING:
-            depth += 1
-        elif tokens[position].text in OPENING:
-            depth -= 1
-            if depth == 0:
-                return position
-    raise RewriteError(tokens[closing].line, f"a {tokens[closing].text} without its opening")
-
-
-def closing_of(tokens: list[Token], opening: int) -> int:
-    """The position of the bracket that closes the one at `opening`. Raises RewriteError."""
-    depth = 0
-    for position in range(opening, len(tokens)):
-        if tokens[position].text in OPENING:
-            depth += 1
-        elif tokens[position].text in CLOSING:
-            depth -= 1
-            if depth == 0:
-                return position
-    raise RewriteError(tokens[opening].line, f"a {tokens[opening].text} that is never closed")
+    for position in range(bracket, len(tokens)) if opens else range(bracket, -1, -1):
+        depth += (tokens[position].text in OPENING) - (tokens[position].text in CLOSING)
+        if depth == 0:
+            return position
+    words = "that is never closed" if opens else "without its opening"
+    raise RewriteError(tokens[bracket].line, f"a {tokens[bracket].text} {words}")
 
 
 def launch_end_of(tokens: list[Token], opening: int) -> int:
@@ -101,11 +92,8 @@ def launch_end_of(tokens: list[Token], opening: int) -> int:
     depth = 0
     for position in range(opening + 1, len(tokens)):
         text = tokens[position].text
-        if text in OPENING:
-            depth += 1
-        elif text in CLOSING:
-            depth -= 1
-        elif text == ">>>" and depth == 0:
+        depth += (text in OPENING) - (text in CLOSING)
+        if text == ">>>" and depth == 0:
             return position
         if depth < 0 or (text == ";" and depth == 0):
             break
@@ -118,11 +106,8 @@ def split(tokens: list[Token], start: int, end: int) -> list[list[int]]:
     depth = angle = 0
     for position in range(start, end):
         text = tokens[position].text
-        if text in OPENING:
-            depth += 1
-        elif text in CLOSING:
-            depth -= 1
-        elif text == "<" and _opens_template(tokens, position, end):
+        depth += (text in OPENING) - (text in CLOSING)
+        if text == "<" and _opens_template(tokens, position, end):
             angle += 1
         elif text == ">" and angle:
             angle -= 1
@@ -141,14 +126,9 @@ def _opens_template(tokens: list[Token], position: int, end: int) -> bool:
     depth = 0
     for at in range(position + 1, end):
         text = tokens[at].text
-        if text in OPENING:
-            depth += 1
-        elif text in CLOSING:
-            depth -= 1
-            if depth < 0:
-                return False
-        elif depth == 0 and text in (";", "&", "|", "=", "<=", ">=", "?"):
+        depth += (text in OPENING) - (text in CLOSING)
+        if depth < 0 or (depth == 0 and text in (";", "&", "|", "=", "<=", ">=", "?")):
             return False
-        elif depth == 0 and text == ">":
+        if depth == 0 and text == ">":
             return True
     return False

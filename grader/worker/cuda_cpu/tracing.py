@@ -15,6 +15,8 @@ from grader.worker.cuda_cpu.declarations import dynamic_shared, parameters
 MAX_ACCESSES, MAX_TENSORS, MAX_OPERATORS = 64, 32, 64  # as in `protocol.Trace`
 MAX_NAME, MAX_OPERATOR = 200, 100  # characters
 DYNAMIC_SHARED, NO_TENSOR = -2, -1  # as in tracing.h
+# What tracing.h counts of an access, by the names of `protocol.TracedAccess`.
+COUNTS = ("requests", "lanes", "lanes_of_all", "sectors", "least_sectors", "passes", "least_passes")
 # Types of which a GPU loads several members at once; see tracing.h.
 VECTOR = re.compile(
     r"(?:char|uchar|short|ushort|u?int|u?long|u?longlong|float|double)[1-4]|(?:__)?half2|__nv_bfloat162"
@@ -160,7 +162,7 @@ class TraceReader:
         return names
 
     def _accesses(self, records: list[list[str]], names: dict[int, str]) -> tuple[protocol.TracedAccess, ...]:
-        sums = defaultdict[Site, list[int]](lambda: [0] * 7)
+        sums = defaultdict[Site, list[int]](lambda: [0] * len(COUNTS))
         for record in records:
             place, memory, width, write, atomic, *counts = map(int, record[1:13])
             frame = self._lines.get(place)
@@ -176,23 +178,8 @@ class TraceReader:
             sums[site] = [one + other for one, other in zip(sums[site], counts, strict=True)]
         largest = sorted(sums.items(), key=lambda one: -one[1][3] - one[1][5])[:MAX_ACCESSES]
         return tuple(
-            protocol.TracedAccess(
-                file=site.file,
-                line=site.line,
-                verb=site.verb,
-                space=site.space,
-                tensor=site.tensor,
-                width_bytes=site.width_bytes,
-                requests=requests,
-                lanes=lanes,
-                lanes_of_all=lanes_of_all,
-                sectors=sectors,
-                least_sectors=least_sectors,
-                passes=passes,
-                least_passes=least_passes,
-                atomic=site.atomic,
-            )
-            for site, (requests, lanes, lanes_of_all, sectors, least_sectors, passes, least_passes) in sorted(largest)
+            protocol.TracedAccess(**(site._asdict() | dict(zip(COUNTS, counts, strict=True))))
+            for site, counts in sorted(largest)
         )
 
 

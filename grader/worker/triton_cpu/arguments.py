@@ -1,5 +1,6 @@
 """Gives kernels in Triton's interpreter their arguments as a GPU does: a bool as one bit, an int in the width of its
-type, a float as a tensor of float32, and an int that is 1 as a constant, for which Triton compiles a kernel of its own.
+type, a float as a tensor of float32, and an int that is 1 as a constant, for which Triton compiles a kernel of its own. (Bools
+are right in Triton's main branch since February 2026, and in no release before 3.8.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """bfloat16 in Triton's interpreter, which otherwise takes the bits for integers and computes nonsense.
 
 A block of bfloat16 is kept as float32 numbers. Each result is rounded to the nearest even when its handle is made, as a
-GPU rounds. Only loads, stores, atomics and bitcasts use 16 bits.
+GPU rounds. Only loads, stores, atomics and bitcasts use 16 bits. (Issue 11584 of triton-lang/triton asks for this; pull
+request 11585, for `tl.dot` alone, was not taken.)
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from triton._C.libtriton import ir
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from grader.worker.triton_cpu.rounding import cut, from_bits, rounded, to_bits
-
 FLOAT32 = np.dtype(np.float32)
 BITS = np.dtype(np.uint16)
+Floats = NDArray[np.float32]  # whose last 16 bits are 0: numbers of bfloat16
 
 
 def provide() -> None:
@@ -92,11 +92,11 @@ def _convert() -> None:
     InterpreterBuilder.create_fabs = magnitude
 
 
-def _as_float32(builder: Any, source: Any, convert: Any) -> NDArray[np.float32]:
+def _as_float32(builder: Any, source: Any, convert: Any) -> Floats:
     """The numbers of a handle as float32. Numbers of 8 bits take the interpreter's own conversion."""
     if source.dtype.scalar.is_fp8():
         source = convert(builder, source, tl.float32, ir.ROUNDING_MODE.RTNE)
-    numbers: NDArray[np.float32] = source.data.astype(np.float32)
+    numbers: Floats = source.data.astype(np.float32)
     return numbers
 
 
@@ -140,3 +140,32 @@ def _add_atomically() -> None:
         return TensorHandle(found.reshape(ptr.data.shape), tl.bfloat16)
 
     InterpreterBuilder.create_atomic_rmw = updated
+
+
+def rounded(numbers: NDArray[Any]) -> Floats:
+    """Round numbers of any float dtype to the nearest bfloat16 number, to even in a tie. NaN stays NaN."""
+    floats: Floats = np.ascontiguousarray(numbers, dtype=np.float32)
+    bits = floats.view(np.uint32)
+    kept = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
+    found: Floats = np.where(np.isnan(floats), floats, kept.view(np.float32)).reshape(numbers.shape)
+    return cut(found)
+
+
+def cut(numbers: Floats) -> Floats:
+    """Round each number towards 0 to a bfloat16 number. NaN stays NaN."""
+    bits = np.ascontiguousarray(numbers).view(np.uint32)
+    quiet = np.where(np.isnan(numbers), np.uint32(0x00400000), np.uint32(0)).reshape(bits.shape)
+    found: Floats = ((bits | quiet) & np.uint32(0xFFFF0000)).view(np.float32).reshape(numbers.shape)
+    return found
+
+
+def to_bits(numbers: Floats) -> NDArray[np.uint16]:
+    """The 16 bits of each bfloat16 number."""
+    bits = np.ascontiguousarray(numbers).view(np.uint32) >> np.uint32(16)
+    return bits.astype(np.uint16).reshape(numbers.shape)
+
+
+def from_bits(bits: NDArray[Any]) -> Floats:
+    """The bfloat16 numbers of 16-bit integers, signed or not."""
+    found: Floats = (np.ascontiguousarray(bits).view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return found.reshape(bits.shape)

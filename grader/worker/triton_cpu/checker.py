@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from grader.protocol import FILL_BYTE
 from grader.worker.errors import KernelFault, place_in
-from grader.worker.triton_cpu.memory import KnownMemory
+from grader.worker.triton_cpu.bfloat16 import to_bits
+from grader.worker.triton_cpu.memory import Addresses, Given, KnownMemory, LastAccess
 from grader.worker.triton_cpu.order import AccessOrder, Ids
-from grader.worker.triton_cpu.regions import Addresses, Given, LastAccess
-from grader.worker.triton_cpu.rounding import to_bits
 from grader.worker.triton_cpu.threads import EVERY, Block, differ
 
 # An element of so many bytes with the fill pattern was never written; in a smaller element the fill pattern may be a computed value.
@@ -62,7 +61,7 @@ class UnmaskedLanes(NamedTuple):
         return np.flatnonzero(np.broadcast_to(self.mask, self.shape)).astype(np.int32)
 
     def bits(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The bits of these lanes in a block of values. Values of bfloat16 are float32 (see `rounding.py`)."""
+        """The bits of these lanes in a block of values. Values of bfloat16 are float32 (see `bfloat16.py`)."""
         if values.dtype == np.float32 and self.width == BFLOAT16_BYTES:
             values = to_bits(values)
         if self.mask is not None:

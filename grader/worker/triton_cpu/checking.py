@@ -1,5 +1,5 @@
-"""Has Triton's interpreter check each access of a kernel. The type of a pointer carries the tensor it points into, as
-`given`.
+"""Has Triton's interpreter check each access of a kernel and the grid of each launch, and count launches. The type of a
+pointer carries the tensor it points into, as `given`.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,34 +19,68 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder, ReduceScanOpInterface
 
 from grader.protocol import MAX_LAUNCHED, LaunchedKernel
+from grader.worker import interpreter as seam
+from grader.worker.errors import place_in
+from grader.worker.grids import check_grid
 from grader.worker.triton_cpu.checker import UNSIGNED, Checker
-from grader.worker.triton_cpu.memory import KnownMemory
-from grader.worker.triton_cpu.regions import Given
+from grader.worker.triton_cpu.memory import Given, KnownMemory
 
 NO_MASK = "a missing or wrong mask, or a wrong index"
 NO_BOUNDARY = "an axis that boundary_check leaves out, or a shape or strides that are not the tensor's"
+WARPS = 4  # A launch that does not say has this many warps in a program.
 
 memory = KnownMemory()
 checker = Checker(memory)
 launched: list[LaunchedKernel] = []  # of the call, the first ones
+launches = 0  # of kernels of the submission's in the call
+
+
+class CheckedInterpreter(seam.Interpreter):
+    """Triton's interpreter with the checks of this module."""
+
+    __slots__ = ()
+
+    run_operator = staticmethod(memory.run_operator)
+
+    @property
+    def launches(self) -> int:  # type: ignore[override]
+        return launches
+
+    @property
+    def launched(self) -> tuple[LaunchedKernel, ...]:  # type: ignore[override]
+        return tuple(launched)
+
+    def begin_call(self, arena: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+        global launches
+        memory.begin_call(arena, tensors)
+        checker.fault = None
+        launched.clear()
+        launches = 0
+
+    def tracer(self, arena: torch.Tensor, traffic: Any) -> Any:
+        from grader.worker.triton_cpu.tracing import Tracer
+
+        return Tracer(arena, traffic)
+
+    def finding(self, results: Sequence[Any]) -> str:
+        return memory.writers.finding(results)
+
+    def raise_fault(self) -> None:
+        if checker.fault is not None:
+            raise checker.fault
 
 
 def provide() -> None:
     """Patch the interpreter to check kernels."""
-    _leave_the_interpreters_operators_out()
+    _count_launches()
+    _watch_launches()
     _refuse_calls_outside_kernels()
     _follow_pointers()
     _check_loads_and_stores()
     _check_atomics()
     _note_meetings()
     _note_indices()
-
-
-def begin_call(arena: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
-    """Begin a call with these tensors in the judge's arena."""
-    memory.begin_call(arena, tensors)
-    checker.fault = None
-    launched.clear()
+    seam.INTERPRETER = CheckedInterpreter()
 
 
 @contextlib.contextmanager
@@ -60,7 +94,44 @@ def checked_by(another: Checker) -> Iterator[None]:
         checker = kept
 
 
-def begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any], warps: int) -> None:
+def _count_launches() -> None:
+    run = InterpretedFunction.run
+
+    def counted(function: Any, *arguments: Any, warmup: bool, **options: Any) -> Any:
+        global launches
+        if not warmup and place_in(function.fn.__code__.co_filename, 1):
+            launches += 1
+        return run(function, *arguments, warmup=warmup, **options)
+
+    InterpretedFunction.run = counted
+
+
+def _watch_launches() -> None:
+    """Check each launch's grid, which the interpreter takes in any size, and tell the memory when a launch runs."""
+    execute = GridExecutor.__call__
+
+    def launched(executor: Any, *arguments: Any, **options: Any) -> Any:
+        kernel, grid = executor.fn.__name__, executor.grid
+
+        def begin(bound: dict[str, Any]) -> tuple[int, ...]:
+            chosen = check_grid(kernel, grid(bound) if callable(grid) else grid)
+            _begin_launch(kernel, chosen, bound, options.get("num_warps") or WARPS)
+            return chosen
+
+        executor.grid = begin
+        memory.writers.note(by_host=True)
+        memory.in_launch = True
+        try:
+            with torch._C.DisableTorchFunction():  # no mode of PyTorch's: tensors are where they really are
+                return execute(executor, *arguments, **options)
+        finally:
+            memory.in_launch = memory.in_kernel = False
+            memory.writers.note(by_host=False)
+
+    GridExecutor.__call__ = launched
+
+
+def _begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any], warps: int) -> None:
     """Begin a launch. `arguments` are the kernel's, as the interpreter passes them, by parameter name; `warps` are those
     of a program.
     """
@@ -73,22 +144,6 @@ def begin_launch(kernel: str, grid: Sequence[int], arguments: dict[str, Any], wa
     if len(launched) < MAX_LAUNCHED:
         launched.append(LaunchedKernel(re.sub(r"\W", "_", kernel)[:200] or "_", tuple(grid), ()))
     memory.in_kernel = True
-
-
-def _leave_the_interpreters_operators_out() -> None:
-    execute = GridExecutor.__call__
-
-    def launched(executor: Any, *arguments: Any, **options: Any) -> Any:
-        memory.writers.note(by_host=True)
-        memory.in_launch = True
-        try:
-            with torch._C.DisableTorchFunction():  # no mode of PyTorch's: tensors are where they really are
-                return execute(executor, *arguments, **options)
-        finally:
-            memory.in_launch = memory.in_kernel = False
-            memory.writers.note(by_host=False)
-
-    GridExecutor.__call__ = launched
 
 
 def _refuse_calls_outside_kernels() -> None:

@@ -1,21 +1,121 @@
-"""The memory that kernels may touch: the inputs of a call, and the submission's own allocations."""
+"""The memory that kernels may touch: the inputs of a call, and the submission's own allocations, with the accesses of a
+launch to each of their elements.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from grader.protocol import FILL_BYTE
-from grader.worker.triton_cpu.regions import Addresses, Given, Region, allocation, extent
+from grader.worker.memory import allocation, extent
+from grader.worker.operators import EMPTY, on_cpu, written_by
+from grader.worker.triton_cpu.order import Ids
 from grader.worker.triton_cpu.writers import Writers
 
-EMPTY = frozenset({"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"})
-
+Addresses = NDArray[np.uint64]
 ANYWHERE = 1 << 63
+
+
+class LastAccess:
+    """The last access of one kind to each element of a region, by its number (see `AccessOrder`), and the lane of its
+    block that made it; `last` is the highest number.
+    """
+
+    def __init__(self, elements: int = 0) -> None:
+        self.numbers: Ids = np.zeros(elements, np.int32)
+        self.lanes: Ids = np.zeros(elements, np.int32)
+        self.last = 0
+
+    def put(self, places: NDArray[np.int64], number: int, lanes: Ids | np.int32) -> None:
+        self.numbers[places], self.lanes[places] = number, lanes
+        self.last = number
+
+
+@dataclass(eq=False)
+class Region:
+    """One allocation, or an input of the call in the judge's arena. Addresses in bytes; `end` is the first address past
+    it.
+
+    Attributes:
+        is_input: an input, which nobody may change.
+        is_empty: allocated by torch.empty or the like during the call, and filled with the fill pattern.
+        is_touched: an operator of PyTorch has written into the region since.
+        width: bytes of an element. 0 after accesses of different widths: the region is no longer followed.
+        writes, reads, atomics: the last access of each kind to each element; of reads, the first in a launch.
+    """
+
+    start: int
+    end: int
+    is_input: bool = False
+    is_empty: bool = False
+    is_touched: bool = False
+    width: int | None = None
+    writes: LastAccess = field(default_factory=LastAccess)
+    reads: LastAccess = field(default_factory=LastAccess)
+    atomics: LastAccess = field(default_factory=LastAccess)
+
+    def elements(self, addresses: Addresses, width: int) -> NDArray[np.int64] | None:
+        """The indices of these elements in `writes`, `reads` and `atomics`; None if the region is not followed."""
+        if self.width is None:
+            self.width = width
+            count = (self.end - self.start + width - 1) // width
+            self.writes, self.reads, self.atomics = LastAccess(count), LastAccess(count), LastAccess(count)
+        elif self.width != width:
+            self.width = 0
+        if not self.width:
+            return None
+        return ((addresses - np.uint64(self.start)) >> np.uint64(width.bit_length() - 1)).view(np.int64)
+
+
+@dataclass(eq=False)
+class Given:
+    """A tensor that a kernel was given, with the name of its parameter."""
+
+    tensor: torch.Tensor
+    region: Region
+    name: str = "a tensor"
+
+    def place(self, address: int, width: int) -> str:
+        """The element at an address in the student's terms, as `x_ptr[1024], 24 past the last of its 1000 elements`."""
+        first, size = self.tensor.data_ptr(), self.tensor.element_size()
+        index = (address - first) // size
+        text = f"{self.name}[{index}]"
+        if address < self.region.start:
+            return f"{text}, before its start"
+        if address + width <= self.region.end:
+            return text + self._index_words(index)
+        if self.tensor.is_contiguous() and self.region.end - first == self.tensor.nbytes:
+            count = self.tensor.numel()
+            elements = "1 element" if count == 1 else f"{count} elements"
+            return (
+                f"{text}, {index - count + 1} past the last of its {elements}"
+                if count
+                else f"{self.name}, which has no elements"
+            )
+        last = (self.region.end - first) // size - 1
+        view = f"of shape {tuple(self.tensor.shape)} with strides {self.tensor.stride()}"
+        return f"{text}, {index - last} past its last element, {self.name}[{last}], {view}"
+
+    def _index_words(self, index: int) -> str:
+        """The index in words, as ` ([1, 24] of shape (2, 1000))`; "" for one dimension, or if no element lies there."""
+        shape, strides = self.tensor.shape, self.tensor.stride()
+        if len(shape) < 2:
+            return ""
+        found, rest = [0] * len(shape), index
+        for dim in sorted(range(len(shape)), key=lambda one: -strides[one]):
+            if strides[dim] > 0 and shape[dim] > 1:
+                found[dim] = min(rest // strides[dim], shape[dim] - 1)
+                rest -= found[dim] * strides[dim]
+        laid = "" if self.tensor.is_contiguous() else f" with strides {strides}"
+        return f" ({found} of shape {tuple(shape)}{laid})" if rest == 0 and index >= 0 else ""
 
 
 class KnownMemory:
@@ -47,24 +147,18 @@ class KnownMemory:
         """
         if self.in_launch:
             return operator(*arguments, **options)
-        given = [one for value in (*arguments, *options.values()) for one in tensors_of(value)]
-        self.writers.note(by_host=True, tensors=given)
+        self.writers.note(by_host=True, tensors=on_cpu([*arguments, *options.values()]))
         result = operator(*arguments, **options)
         self._note(operator, arguments, options, result)
         return result
 
     def _note(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any], result: Any) -> None:
-        schema = operator._schema
-        written, made = list[torch.Tensor](), list[torch.Tensor]()
-        for number, parameter in enumerate(schema.arguments):
-            if parameter.alias_info is not None and parameter.alias_info.is_write:
-                for tensor in tensors_of(arguments[number] if number < len(arguments) else options.get(parameter.name)):
-                    written.append(tensor)
-                    if (region := self._regions.get(allocation(tensor)[0])) is not None:
-                        region.is_touched = True
+        written = [tensor for _, tensors in written_by(operator, arguments, options) for tensor in tensors]
+        for tensor in written:
+            if (region := self._regions.get(allocation(tensor)[0])) is not None:
+                region.is_touched = True
         # Otherwise the results are views, or tensors that existed before.
-        if all(one.alias_info is None for one in schema.returns):
-            made = tensors_of(result)
+        made = on_cpu([result]) if all(one.alias_info is None for one in operator._schema.returns) else []
         is_empty = operator.overloadpacket.__name__ in EMPTY
         for tensor in made:
             start, end = allocation(tensor)
@@ -94,9 +188,7 @@ class KnownMemory:
         """
         known = [*((one.start, one.end) for one in (*self._inputs, *self._regions.values()))]
         if not _inside(addresses, known):
-            known += [
-                allocation(one) for one in tensors_of([one for one in gc.get_objects() if type(one) is torch.Tensor])
-            ]
+            known += map(allocation, on_cpu(one for one in gc.get_objects() if type(one) is torch.Tensor))
             if not _inside(addresses, known):
                 return None
         return Given(torch.empty(0), Region(0, ANYWHERE, width=0))
@@ -109,10 +201,3 @@ def _inside(addresses: Addresses, known: Iterable[tuple[int, int]]) -> bool:
         if not left.size:
             return True
     return False
-
-
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    """The tensors of a value or list that lie in CPU memory."""
-    values = value if isinstance(value, list | tuple) else [value]
-    tensors = [one for one in values if isinstance(one, torch.Tensor)]
-    return [one for one in tensors if one.device.type == "cpu" and one.layout == torch.strided]

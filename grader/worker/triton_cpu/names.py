@@ -8,6 +8,7 @@ no `tl.constexpr`, and Python's other functions.
 from __future__ import annotations
 
 import ast
+import builtins
 import dis
 import functools
 import inspect
@@ -22,9 +23,8 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter
 from triton.runtime.jit import JITCallable
 
-from grader.worker.triton_cpu import extremes
-
 REFUSED = "_grader_refused_name"  # A kernel's globals have the function that refuses a name under this name.
+ELEMENTWISE = {"max": "maximum", "min": "minimum"}  # Python's names, and those of Triton's language.
 LOOPS = (tl.range, tl.static_range)  # Triton's loops, before the interpreter replaces them.
 
 
@@ -94,11 +94,21 @@ def _have_combine_functions_compiled_anew() -> None:
 def _own_names(function: Any) -> dict[str, Any]:
     code, scope = function.__code__, function.__globals__
     found = {name: scope[name] for name in code.co_names if _is_of_the_language(scope.get(name))}
-    found |= {
-        name: extremes.builtin(name) for name in extremes.ELEMENTWISE if name in code.co_names and name not in scope
-    }
+    found |= {name: _elementwise(name) for name in ELEMENTWISE if name in code.co_names and name not in scope}
     found |= _enclosing_variables(function)
     return {name: _interpreted(one) if _is_of_the_language(one) else one for name, one in found.items()}
+
+
+def _elementwise(name: str) -> Callable[..., Any]:
+    """What Python's `max` or `min` is in a kernel; in Python they ask whether a block is true."""
+
+    def choose(*values: Any) -> Any:
+        if not any(isinstance(one, tl.tensor) for one in values):
+            return getattr(builtins, name)(*map(tl.core._unwrap_if_constexpr, values))
+        # Looked up now: while a kernel runs, the interpreter's function stands in its place.
+        return functools.reduce(getattr(tl, ELEMENTWISE[name]), values)
+
+    return choose
 
 
 def _enclosing_variables(function: Any) -> dict[str, Any]:

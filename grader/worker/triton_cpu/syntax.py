@@ -16,7 +16,7 @@ from triton.compiler.code_generator import CodeGenerator, ContainsReturnChecker
 from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter
 
-from grader.worker.triton_cpu import loops
+from grader.worker.triton_cpu import statements
 
 # In the globals of a kernel
 REFUSED, IS_TENSOR = "_grader_refused_syntax", "_grader_is_tensor"
@@ -179,8 +179,12 @@ def _why_no_target(target: ast.expr) -> str:
 
 
 def _is_range(loop: ast.AST) -> bool:
-    """Whether a loop is over `range` or `tl.range`, which `loops.py` has marked, and is no loop of the compiler's."""
-    return isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and _name(loop.iter.func) == loops.NAME
+    """Whether a loop is over `range` or `tl.range`, which `statements.py` has marked, and is no loop of the compiler's."""
+    return (
+        isinstance(loop, ast.For)
+        and isinstance(loop.iter, ast.Call)
+        and _name(loop.iter.func) == statements.VALUES_OF_LOOP
+    )
 
 
 def _name(function: ast.expr) -> str:

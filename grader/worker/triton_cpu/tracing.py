@@ -23,10 +23,11 @@ from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, interpr
 
 from grader.protocol import TracedAccess, TracedDot, TracedLaunch, TracedTensor
 from grader.worker.errors import name_in
+from grader.worker.memory import allocation
 from grader.worker.traffic import Traffic, distinct_bytes
 from grader.worker.triton_cpu import checking
 from grader.worker.triton_cpu.checker import Checker, Mask, UnmaskedLanes
-from grader.worker.triton_cpu.regions import Addresses, Region, allocation
+from grader.worker.triton_cpu.memory import Addresses, Region
 
 MAX_PROGRAMS = 16  # At most this many programs of a launch run.
 LEAST_PROGRAMS = 2

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from grader.protocol import Ref
-from grader.worker import windows
+from grader.worker.cuda_cpu import windows
 
 PAGE = mmap.PAGESIZE
 

@@ -29,7 +29,7 @@ from grader import protocol
 from grader.protocol import CompiledKernel, Gpu, WorkerError
 from grader.worker import absent_gpu, run, tracing
 from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place_in
-from grader.worker.interpreting import GridTooLarge, check_grid
+from grader.worker.grids import GridTooLarge, check_grid
 from grader.worker.nvcc import told
 from grader.worker.texts import texts_of
 
