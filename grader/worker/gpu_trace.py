@@ -35,7 +35,7 @@ def call(function: Callable[..., Any], request: MakeCalls, files: list[int]) -> 
         calls = run.calls_of(memory, request)
         try:
             make = partial(_make, function, calls)
-            if request.counted:
+            if request.record == "counters":
                 _count(make)
                 return Reply(trace=Trace())
             waits = type(function) is InPlace  # a CUDA entry's call here returns when the GPU is done

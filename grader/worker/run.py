@@ -72,7 +72,7 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
             memory, [tensor for one in calls for tensor in (*one.inputs, one.upstream) if tensor is not None]
         )
         watch, launches = OperatorWatch(run=checks.run_operator), LaunchWatch()
-        profile = device == "cuda" and request.profiled
+        profile = device == "cuda" and request.record == "kernels"
         try:
             if type(function) is InPlace:
                 written = [_apart(slot) for slot in slots] if apart else slots
