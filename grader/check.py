@@ -25,7 +25,7 @@ from grader.protocol import missing_function
 from grader.report.checking import CheckView
 from grader.report.model import CaseResult
 from grader.sandbox.base import InfraError, Sandbox
-from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, beside_stub, in_place_of
+from grader.submission import SOURCE_SUFFIXES, SubmissionError, Survey, kernel_elsewhere
 from grader.verdict import text
 from grader.verdict.blame import blamed
 from grader.verdict.sources import PythonFile, names_in, uses_of
@@ -95,12 +95,12 @@ def _look(path: Path, assignment: Assignment, course: Path, found: Survey) -> Ca
     except OSError:
         if path.exists():
             return None
-        if told := in_place_of(stub, entry, path.parent):
+        if told := kernel_elsewhere(stub, entry, path.parent):
             return _failed(message=told)
         where = "here" if path.parent == Path() else f"in {path.parent}"
         return _absent(name=name, message=f"there is no {name} {where}")
     if stub.is_file() and stub.read_bytes() == source:
-        if told := beside_stub(stub, entry, path.parent):
+        if told := kernel_elsewhere(stub, entry, path.parent):
             return _failed(message=told)
         return _absent(name=name, message=f"{name} is still the starter's stub")
     if not name.endswith(".py") or len(source) > MAX_SOURCE_BYTES:

@@ -388,10 +388,11 @@ def doctor_(
 ) -> None:
     """Say what this machine has, lacks, and how to mend that. Then try small gradings."""
     from grader import doctor
+    from grader.doctor.finding import show
 
     catch_signals()
     with failures("interrupted"), console.status("looking at this machine ..."):
-        findings = doctor.examine(course, image, self_test=not quick, on_finding=lambda one: doctor.show(one, console))
+        findings = doctor.examine(course, image, self_test=not quick, on_finding=lambda one: show(one, console))
     console.print(doctor.verdict(findings))
     if doctor.has_fault(findings):
         raise typer.Exit(EXIT_INFRA)

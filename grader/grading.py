@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from grader.assignment import Assignment, load_course, stub_names
-from grader.messages import Event, Request, Staged
+from grader.messages import Event, Request
 from grader.report.model import Report
 from grader.runfolder import run_folder
 from grader.sandbox.base import Sandbox
 from grader.sandbox.choice import open_sandbox
-from grader.submission import Submission, SubmissionError, Survey, in_place_of, read_staged, stage, survey
+from grader.submission import SubmissionError, Survey, kernel_elsewhere, read_staged, stage, survey
 from grader.verdict.blame import with_sources
 
 
@@ -51,29 +51,20 @@ def graded(request: Request, folder: Path, sandbox: Sandbox, on_event: Callable[
     assignments = load_course(request.course, request.assignments)
     wanted = tuple(one.spec.file for one in assignments)
     found = survey_for(request, assignments)
-    submission = stage(request.submission, folder / "submission", wanted, found)
-    staged = Staged(
-        folder=submission.folder,
-        info=submission.info,
-        refused=submission.refused,
-        misnamed=_misnamed(request.course, assignments, submission) | found.misnamed,
-    )
+    staged = stage(request.submission, folder / "submission", wanted, found)
+    elsewhere = {
+        one.spec.file: words
+        for one in assignments
+        if one.spec.file not in staged.info.files
+        and (words := kernel_elsewhere(request.course / "starter" / one.spec.file, one.spec.entry, staged.folder))
+    }
     names = request.assignments or tuple(one.name for one in assignments)
+    staged = staged.model_copy(update={"misnamed": elsewhere | staged.misnamed})
     update = {"course": request.course.resolve(), "assignments": names, "staged": staged}
     report = sandbox.run(request.model_copy(update=update), on_event)
-    read = partial(read_staged, submission.folder)
-    with_source = tuple(with_sources(one, submission.info.files, read) for one in report.assignments)
+    read = partial(read_staged, staged.folder)
+    with_source = tuple(with_sources(one, staged.info.files, read) for one in report.assignments)
     return report.model_copy(update={"assignments": with_source})
-
-
-def _misnamed(course: Path, assignments: Iterable[Assignment], submission: Submission) -> dict[str, str]:
-    """By the name of a missing file, a sentence about staged files of any other name that look like it."""
-    told = {
-        one.spec.file: in_place_of(course / "starter" / one.spec.file, one.spec.entry, submission.folder)
-        for one in assignments
-        if one.spec.file not in submission.info.files
-    }
-    return {name: words for name, words in told.items() if words}
 
 
 def survey_for(request: Request, assignments: Sequence[Assignment]) -> Survey:

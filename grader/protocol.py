@@ -1,4 +1,4 @@
-"""The frames between a worker and its worker: requests one way, replies the other.
+"""The frames between the judge and a worker: requests one way, replies the other.
 
 A frame is a length of four bytes, big-endian, and a JSON object of at most `MAX_FRAME_BYTES`. The object has the fields
 of one of the dataclasses below, and the class's name as `is`. The worker answers each request with one `Reply` of the
@@ -238,14 +238,12 @@ class MakeCalls(Frame):
             elements, and large launches run in part.
         target: for a worker that compiles: the GPU to compile for.
         apart: whether each tensor gets an allocation of its own outside the arena, so that a tool sees its end.
-        profiled: whether the reply names the kernels that ran on the GPU.
         keep: whether the results stay in use until the next call has returned. A later result in the same memory is
             then `kept`.
-        traced: on a CPU, run a few blocks of each launch and record what they access, in place of checking it; on a GPU,
-            make the call under PyTorch's profiler. The reply has a `trace`. With a `target`, the reply has the compiler's
-            output too.
-        counted: on a GPU, make the call between cudaProfilerStart and Stop, for a tool that counts. The reply has an empty
-            `trace`.
+        record: `kernels`: on a GPU, the reply names the kernels that ran. `trace`: the reply has a `trace`; on a CPU a few
+            blocks of each launch run, and what they access is recorded in place of checking it; on a GPU the call is made
+            under PyTorch's profiler; with a `target`, the reply has the compiler's output too. `counters`: on a GPU, the
+            call is made between cudaProfilerStart and Stop, for a tool that counts, and the reply has an empty `trace`.
     """
 
     arena: Memory
@@ -256,10 +254,8 @@ class MakeCalls(Frame):
     windows: int = 1
     target: Gpu | None = None
     apart: bool = False
-    profiled: bool = False
     keep: bool = False
-    traced: bool = False
-    counted: bool = False
+    record: Literal["nothing", "kernels", "trace", "counters"] = "nothing"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from grader.messages import Staged
 from grader.report.model import SubmissionInfo
 
 MAX_FILE_BYTES = 1 << 20
@@ -50,20 +51,6 @@ HAS_ODD_NAME = "an odd name; letters, digits, _ . + - ( ) are allowed"
 
 class SubmissionError(Exception):
     """The folder cannot be graded; the message names its path and the expected files."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A staged submission.
-
-    folder: the copy.
-    info: the copy's description for the report.
-    refused: why a file was not copied, by the file's path.
-    """
-
-    folder: Path
-    info: SubmissionInfo
-    refused: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -138,22 +125,15 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     )
 
 
-def beside_stub(stub: Path, entry: str, folder: Path) -> str:
-    """A sentence about the files of `folder` that define the function `entry`, while the folder's own file is still `stub`; "" if none do.
+def kernel_elsewhere(stub: Path, entry: str, folder: Path) -> str:
+    """A sentence about the files of `folder` that define the function `entry`, while the folder's own file of the stub's name is still
+    `stub`, or missing; "" if none do.
 
     Raises SubmissionError.
     """
-    return _kernels(stub, entry, folder, f"{stub.name} is still the starter's stub")
-
-
-def in_place_of(stub: Path, entry: str, folder: Path) -> str:
-    """The same while `folder` has no file of the stub's name."""
-    return _kernels(stub, entry, folder, f"there is no {stub.name}")
-
-
-def _kernels(stub: Path, entry: str, folder: Path, words: str) -> str:
     if not (found := _defining(stub, entry, folder)):
         return ""
+    words = f"{stub.name} is still the starter's stub" if (folder / stub.name).exists() else f"there is no {stub.name}"
     looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
     return f"{words}, but {_some(found)} {looks}: {_mend(found, stub.name)}"
 
@@ -354,8 +334,8 @@ def _of_no_use(name: str, kinds: Collection[str]) -> str:
 
 
 def stage(
-    source: Path, target: Path, wanted: tuple[str, ...], found: Survey = AS_IT_IS, *, misnamed: bool = False
-) -> Submission:
+    source: Path, target: Path, wanted: Sequence[str], found: Survey = AS_IT_IS, *, misnamed: bool = False
+) -> Staged:
     """Copy the files of `source` that can belong to a submission into the new folder `target`.
 
     Args:
@@ -368,50 +348,46 @@ def stage(
     Raises:
         SubmissionError: no such folder, not a folder, empty, or a wanted file cannot be read.
     """
-    with _opened(source, wanted, found.inside) as root:
-        return _stage(source, root, target, wanted, found, TEXT_SUFFIXES | (MISNAMED_SUFFIXES if misnamed else set()))
-
-
-def _stage(
-    source: Path, root: int, target: Path, wanted: tuple[str, ...], found: Survey, kinds: Collection[str]
-) -> Submission:
-    expected = f"expected a folder with {', '.join(wanted)}"
-    path, source = _printable(str(source.resolve()), MAX_PATH), source / found.inside
+    kinds = TEXT_SUFFIXES | (MISNAMED_SUFFIXES if misnamed else set())
+    entered, expected = source / found.inside, f"expected a folder with {', '.join(wanted)}"
     refused: dict[str, str] = {}
     contents: dict[str, bytes] = {}
-    try:
-        with contextlib.closing(_walk(root, refused)) as walked:
-            for name, folder in walked:
-                if len(contents) >= MAX_FILES and name not in wanted:
-                    refused[name] = f"more than {MAX_FILES} files"
-                    continue
-                try:
-                    contents[name] = read_file(PurePosixPath(name).name, folder, kinds)
-                except _Refused as why:
-                    refused[name] = str(why)
-                except OSError as error:
-                    if name in wanted:
-                        raise SubmissionError(
-                            f"{source / name}: cannot be read ({error.strerror}); {expected}"
-                        ) from None
-                    refused[name] = f"cannot be read ({error.strerror})"
-    except _FolderUnreadable as unreadable:
-        raise SubmissionError(f"{source / unreadable.name}: cannot be read ({unreadable.why}); {expected}") from None
-    except OSError as error:
-        raise SubmissionError(f"{source}: cannot be read ({error.strerror}); {expected}") from None
-    if not contents and not refused:
-        left = sorted(os.listdir(root))
-        raise SubmissionError(f"{source}: {left_out(left) if left else 'is empty'}; {expected}")
+    with _opened(source, wanted, found.inside) as root:
+        try:
+            with contextlib.closing(_walk(root, refused)) as walked:
+                for name, folder in walked:
+                    if len(contents) >= MAX_FILES and name not in wanted:
+                        refused[name] = f"more than {MAX_FILES} files"
+                        continue
+                    try:
+                        contents[name] = read_file(PurePosixPath(name).name, folder, kinds)
+                    except _Refused as why:
+                        refused[name] = str(why)
+                    except OSError as error:
+                        if name in wanted:
+                            raise _Unreadable(name, error) from None
+                        refused[name] = f"cannot be read ({error.strerror})"
+        except _Unreadable as error:
+            raise SubmissionError(f"{entered / error.name}: cannot be read ({error}); {expected}") from None
+        except OSError as error:
+            raise SubmissionError(f"{entered}: cannot be read ({error.strerror}); {expected}") from None
+        if not contents and not refused:
+            with os.scandir(root) as entries:
+                left = sorted(entry.name for entry in entries)
+            raise SubmissionError(f"{entered}: {left_out(left) if left else 'is empty'}; {expected}")
     target.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
     unpack(contents, target)
+    digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
         digest.update(f"{len(name)}:{name}:{len(content)}:".encode() + content)
     notes = ignored({name: why for name, why in refused.items() if name not in found.spoken_of}, wanted)
     info = SubmissionInfo(
-        path=path, sha256=digest.hexdigest(), files=tuple(sorted(contents)), notes=(*found.notes, *notes)
+        path=_printable(str(source.resolve()), MAX_PATH),
+        sha256=digest.hexdigest(),
+        files=tuple(sorted(contents)),
+        notes=(*found.notes, *notes),
     )
-    return Submission(target, info, refused)
+    return Staged(folder=target, info=info, refused=refused, misnamed=found.misnamed)
 
 
 def ignored(refused: Mapping[str, str], wanted: Collection[str]) -> list[str]:
@@ -452,11 +428,12 @@ class _Refused(Exception):
     """Why a file is not copied."""
 
 
-class _FolderUnreadable(Exception):
-    """A folder in the submission cannot be read, and why."""
+class _Unreadable(Exception):
+    """The file or folder `name` of the submission cannot be read, and why."""
 
-    def __init__(self, name: str, why: str) -> None:
-        self.name, self.why = name, why
+    def __init__(self, name: str, error: OSError) -> None:
+        super().__init__(error.strerror)
+        self.name = name
 
 
 def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0) -> Generator[tuple[str, int]]:
@@ -490,7 +467,7 @@ def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0
         except (FileNotFoundError, NotADirectoryError):  # removed or replaced meanwhile
             refused[name] = "changed while it was read"
         except OSError as error:
-            raise _FolderUnreadable(name, str(error.strerror)) from None
+            raise _Unreadable(name, error) from None
 
 
 def read_file(name: str, folder: int, kinds: Collection[str] = frozenset(TEXT_SUFFIXES)) -> bytes:

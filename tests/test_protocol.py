@@ -103,7 +103,7 @@ FRAMES: list[Frame] = [
     Load("/s/x.cu", "f", BUILD, False, 1.0, GPU),
     Yardstick("null", id=2**53),
     MakeCalls(Memory(1), CALLS, (), 1.5, id=3),
-    MakeCalls(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, GPU, True, True, True, True, True),
+    MakeCalls(Memory(1, "0a"), CALLS, (True, 2, -0.5), 1.5, True, 3, GPU, True, True, "kernels"),
     Prepare(Memory(1), CALLS, (), None),
     Prepare(Memory(1), (), (1e300,), Memory(3, "ff"), Memory(2), ((X, Y), (), (X,))),
     Time(1000, 1, True, 7),

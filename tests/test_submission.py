@@ -18,15 +18,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader import messages, submission
+from grader import submission
+from grader.messages import Request, Staged
 from grader.submission import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
     MAX_FILES,
-    Submission,
     SubmissionError,
-    beside_stub,
-    in_place_of,
+    kernel_elsewhere,
     stage,
     survey,
     unfit,
@@ -35,7 +34,7 @@ from tests.support.open_files import open_files
 
 WANTED = ("gelu.cu", "softmax.py")
 ROOT = Path(__file__).parents[1]
-Staged = Callable[..., Submission]
+Stage = Callable[..., Staged]
 Swapped = Callable[[str, Callable[[], None]], None]
 WITHOUT_POWERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
 
@@ -50,11 +49,11 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def staged(source: Path, tmp_path: Path) -> Staged:
+def staged(source: Path, tmp_path: Path) -> Stage:
     """Stage the student's folder into a new one."""
     numbers = iter(range(100))
 
-    def staged(folder: Path = source) -> Submission:
+    def staged(folder: Path = source) -> Staged:
         return stage(folder, tmp_path / "staged" / str(next(numbers)), WANTED)
 
     return staged
@@ -74,7 +73,7 @@ def laid_out(folder: Path, *paths: str) -> Path:
 # What is taken --------------------------------------------------------------------------------------------------------
 
 
-def test_files_are_copied_as_they_are(source: Path, staged: Staged) -> None:
+def test_files_are_copied_as_they_are(source: Path, staged: Stage) -> None:
     (source / "gelu.cu").write_bytes(b"// \xc3\xbc\r\n")
     (source / "lib").mkdir()
     (source / "lib" / "tiles.py").write_bytes(b"")
@@ -85,11 +84,11 @@ def test_files_are_copied_as_they_are(source: Path, staged: Staged) -> None:
     assert (taken.info.notes, taken.refused) == ((), {})
 
 
-def test_copies_cannot_be_written_by_others(staged: Staged) -> None:
+def test_copies_cannot_be_written_by_others(staged: Stage) -> None:
     assert (staged().folder / "softmax.py").stat().st_mode & 0o777 == 0o444
 
 
-def test_the_source_is_only_read(source: Path, staged: Staged) -> None:
+def test_the_source_is_only_read(source: Path, staged: Stage) -> None:
     (source / "sub").mkdir()
     (source / "sub" / "a.py").write_text("a")
     (source / "sub" / "a.py").chmod(0o600)
@@ -110,7 +109,7 @@ def test_the_source_is_only_read(source: Path, staged: Staged) -> None:
     assert state() == before
 
 
-def test_a_folder_may_be_given_through_a_link(source: Path, tmp_path: Path, staged: Staged) -> None:
+def test_a_folder_may_be_given_through_a_link(source: Path, tmp_path: Path, staged: Stage) -> None:
     (tmp_path / "link").symlink_to(source)
     assert staged(tmp_path / "link").info.files == ("softmax.py",)
 
@@ -136,7 +135,7 @@ def test_a_file_is_unfit_before_it_is_read_where_stage_refuses_it(
 # What is not ----------------------------------------------------------------------------------------------------------
 
 
-def test_links_are_not_followed(source: Path, tmp_path: Path, staged: Staged) -> None:
+def test_links_are_not_followed(source: Path, tmp_path: Path, staged: Stage) -> None:
     """A link could point at the reference, or at a file of the teacher who grades."""
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "gelu.cu").write_text("// the answer")
@@ -154,7 +153,7 @@ def test_links_are_not_followed(source: Path, tmp_path: Path, staged: Staged) ->
 
 
 def test_a_file_that_becomes_a_link_after_it_was_seen_is_not_followed(
-    monkeypatch: pytest.MonkeyPatch, source: Path, tmp_path: Path, staged: Staged
+    monkeypatch: pytest.MonkeyPatch, source: Path, tmp_path: Path, staged: Stage
 ) -> None:
     (tmp_path / "secret.py").write_text("secret")
     (source / "gelu.py").write_text("harmless")
@@ -195,7 +194,7 @@ def swapped_after(monkeypatch: pytest.MonkeyPatch, source: Path) -> Swapped:
 
 @pytest.mark.parametrize("level", ["lib", "lib/inner"])
 def test_a_folder_that_becomes_a_link_after_it_was_seen_is_not_followed(
-    source: Path, tmp_path: Path, staged: Staged, swapped_after: Swapped, level: str
+    source: Path, tmp_path: Path, staged: Stage, swapped_after: Swapped, level: str
 ) -> None:
     """What it points to is somebody else's, which whoever grades may read and the student may not."""
     (tmp_path / "secret").mkdir()
@@ -216,7 +215,7 @@ def test_a_folder_that_becomes_a_link_after_it_was_seen_is_not_followed(
 
 
 def test_files_are_read_from_the_folder_that_was_listed(
-    source: Path, tmp_path: Path, staged: Staged, swapped_after: Swapped
+    source: Path, tmp_path: Path, staged: Stage, swapped_after: Swapped
 ) -> None:
     laid_out(tmp_path / "secret", "tiles.py")
     laid_out(source, "lib/tiles.py")
@@ -235,7 +234,7 @@ def test_files_are_read_from_the_folder_that_was_listed(
     [("nothing", "changed while it was read"), ("a file", "changed while it was read"), ("empty", "")],
 )
 def test_a_folder_that_is_not_one_any_more_is_left_out(
-    source: Path, staged: Staged, swapped_after: Swapped, becomes: str, why: str
+    source: Path, staged: Stage, swapped_after: Swapped, becomes: str, why: str
 ) -> None:
     laid_out(source, "lib/tiles.py")
 
@@ -255,7 +254,7 @@ def test_a_folder_that_is_not_one_any_more_is_left_out(
     ("becomes", "why"), [("nothing", "cannot be read (No such file or directory)"), ("a folder", "not a regular file")]
 )
 def test_a_file_that_is_not_one_any_more_is_left_out(
-    source: Path, staged: Staged, swapped_after: Swapped, becomes: str, why: str
+    source: Path, staged: Stage, swapped_after: Swapped, becomes: str, why: str
 ) -> None:
     laid_out(source, "gelu.py")
 
@@ -268,7 +267,7 @@ def test_a_file_that_is_not_one_any_more_is_left_out(
     assert staged().refused == {"gelu.py": why}
 
 
-def test_staging_leaves_no_file_open(source: Path, staged: Staged) -> None:
+def test_staging_leaves_no_file_open(source: Path, staged: Stage) -> None:
     (source / "lib" / "inner").mkdir(parents=True)
     (source / "lib" / "pipe.py").mkdir()
     os.mkfifo(source / "lib" / "inner" / "pipe.py")
@@ -277,7 +276,7 @@ def test_staging_leaves_no_file_open(source: Path, staged: Staged) -> None:
     assert open_files() == before
 
 
-def test_a_file_of_exactly_the_largest_size_is_taken(source: Path, staged: Staged) -> None:
+def test_a_file_of_exactly_the_largest_size_is_taken(source: Path, staged: Stage) -> None:
     (source / "most.py").write_bytes(b"x" * MAX_FILE_BYTES)
     assert staged().info.files == ("most.py", "softmax.py")
 
@@ -301,7 +300,7 @@ NEVER_TAKEN = {
 
 @pytest.mark.parametrize("name", NEVER_TAKEN)
 def test_what_a_submission_does_not_need_is_refused_and_cannot_spoil_what_is_printed(
-    source: Path, staged: Staged, name: bytes
+    source: Path, staged: Stage, name: bytes
 ) -> None:
     contents, why = NEVER_TAKEN[name]
     Path(os.fsdecode(os.fsencode(source) + b"/" + name)).write_bytes(contents)
@@ -312,14 +311,13 @@ def test_what_a_submission_does_not_need_is_refused_and_cannot_spoil_what_is_pri
     (note,) = taken.info.notes
     assert f": ignored, {why}" in note
     assert note.isprintable()
-    staged = messages.Staged(folder=taken.folder, info=taken.info, refused=taken.refused)
-    request = messages.Request(submission=source, course=source, staged=staged)
-    assert len(messages.Request.model_validate_json(request.model_dump_json().encode()).copied.refused) == 1, (
+    request = Request(submission=source, course=source, staged=taken)
+    assert len(Request.model_validate_json(request.model_dump_json().encode()).copied.refused) == 1, (
         "the judge gets it as JSON"
     )
 
 
-def test_a_huge_file_is_not_read_into_memory(source: Path, staged: Staged) -> None:
+def test_a_huge_file_is_not_read_into_memory(source: Path, staged: Stage) -> None:
     (source / "huge.py").touch()
     os.truncate(source / "huge.py", 1 << 40)
     tracemalloc.start()
@@ -330,19 +328,19 @@ def test_a_huge_file_is_not_read_into_memory(source: Path, staged: Staged) -> No
     assert peak < 8 * MAX_FILE_BYTES
 
 
-def test_a_file_that_must_be_there_is_taken_in_any_encoding(source: Path, staged: Staged) -> None:
+def test_a_file_that_must_be_there_is_taken_in_any_encoding(source: Path, staged: Stage) -> None:
     (source / "softmax.py").write_text("x = 1", encoding="utf-16")  # of which the judge tells more
     assert staged().info.files == ("softmax.py",)
 
 
 @pytest.mark.timeout(20)  # where a pipe is opened to be read, it waits for a writer for ever
 @pytest.mark.parametrize("name", ["gelu.cu", "pipe.py"])
-def test_a_pipe_is_refused_and_not_waited_for(source: Path, staged: Staged, name: str) -> None:
+def test_a_pipe_is_refused_and_not_waited_for(source: Path, staged: Stage, name: str) -> None:
     os.mkfifo(source / name)
     assert staged().refused == {name: "not a regular file"}
 
 
-def test_a_socket_is_refused(source: Path, staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_is_refused(source: Path, staged: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source)  # a socket's path must be short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("s.py")
@@ -352,12 +350,12 @@ def test_a_socket_is_refused(source: Path, staged: Staged, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "name", ["a.py", "A-b_c.d+e.py", "two words.py", "x (1).py", "_x.py", "9.py", "x" * 97 + ".py"]
 )
-def test_ordinary_names_are_taken(source: Path, staged: Staged, name: str) -> None:
+def test_ordinary_names_are_taken(source: Path, staged: Stage, name: str) -> None:
     (source / name).write_text("x = 1")
     assert name in staged().info.files
 
 
-def test_hidden_and_built_things_are_passed_over_without_a_word(source: Path, staged: Staged) -> None:
+def test_hidden_and_built_things_are_passed_over_without_a_word(source: Path, staged: Stage) -> None:
     folders = (".git", "__pycache__", "venv", "build", "node_modules", "grader-report")
     laid_out(source, *(f"{folder}/a.py" for folder in folders), ".env", ".hidden.py")
     taken = staged()
@@ -365,7 +363,7 @@ def test_hidden_and_built_things_are_passed_over_without_a_word(source: Path, st
     assert (taken.refused, taken.info.notes) == ({}, ())
 
 
-def test_too_many_files_are_refused_but_never_a_wanted_one(source: Path, staged: Staged) -> None:
+def test_too_many_files_are_refused_but_never_a_wanted_one(source: Path, staged: Stage) -> None:
     laid_out(source, *(f"a{number:03}.py" for number in range(MAX_FILES + 30)), "gelu.cu")
     taken = staged()
     assert len(taken.info.files) == MAX_FILES + 2
@@ -377,7 +375,7 @@ def test_too_many_files_are_refused_but_never_a_wanted_one(source: Path, staged:
     )
 
 
-def test_files_that_are_ignored_for_one_reason_are_one_note(source: Path, staged: Staged) -> None:
+def test_files_that_are_ignored_for_one_reason_are_one_note(source: Path, staged: Stage) -> None:
     laid_out(source, "essay.pdf", "plots/a.png", "lib.so")
     (source / "gelu.cu").symlink_to("softmax.py")
     kind, link = sorted(staged().info.notes, key=len, reverse=True)
@@ -385,12 +383,12 @@ def test_files_that_are_ignored_for_one_reason_are_one_note(source: Path, staged
     assert link == "gelu.cu: ignored, a symbolic link; links are not followed"
 
 
-def test_files_in_the_folder_itself_come_before_those_further_down(source: Path, staged: Staged) -> None:
+def test_files_in_the_folder_itself_come_before_those_further_down(source: Path, staged: Stage) -> None:
     laid_out(source, *(f"aaa/{number}.py" for number in range(MAX_FILES)), "zzz.py")
     assert "zzz.py" in staged().info.files
 
 
-def test_too_deep_a_folder_is_refused(source: Path, staged: Staged) -> None:
+def test_too_deep_a_folder_is_refused(source: Path, staged: Stage) -> None:
     way = [f"d{level}" for level in range(1, MAX_DEPTH + 3)]
     laid_out(source, *("/".join([*way[:level], "a.py"]) for level in range(1, MAX_DEPTH + 3)))
     taken, way = staged(), way[:MAX_DEPTH]
@@ -399,7 +397,7 @@ def test_too_deep_a_folder_is_refused(source: Path, staged: Staged) -> None:
     assert taken.refused == {"/".join(way): "too deep a folder"}
 
 
-def test_a_wanted_name_deep_down_does_not_pass_for_the_file_itself(source: Path, staged: Staged) -> None:
+def test_a_wanted_name_deep_down_does_not_pass_for_the_file_itself(source: Path, staged: Stage) -> None:
     laid_out(source, "lib/gelu.cu", "gelu.cu/gelu.cu")
     assert staged().info.files == ("gelu.cu/gelu.cu", "lib/gelu.cu", "softmax.py")
 
@@ -429,7 +427,7 @@ def test_what_is_no_submission_is_named_with_what_is_expected(
     assert not (tmp_path / "staged").exists()
 
 
-def test_a_folder_of_nothing_but_refused_files_can_be_graded(tmp_path: Path, staged: Staged) -> None:
+def test_a_folder_of_nothing_but_refused_files_can_be_graded(tmp_path: Path, staged: Stage) -> None:
     """Every assignment is then not implemented, and the notes say why."""
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "gelu.cu").symlink_to("/etc/hostname")
@@ -497,7 +495,7 @@ def test_an_unreadable_folder_ends_the_grading_with_its_name(source: Path, tmp_p
 # The hash -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_hash_is_of_names_and_contents(source: Path, staged: Staged) -> None:
+def test_the_hash_is_of_names_and_contents(source: Path, staged: Stage) -> None:
     (source / "a").mkdir()
     (source / "a" / "c.py").write_bytes(b"")
     (source / "b.py").write_bytes(b"xyz")
@@ -506,7 +504,7 @@ def test_the_hash_is_of_names_and_contents(source: Path, staged: Staged) -> None
     assert staged().info.sha256 == expected
 
 
-def test_the_hash_does_not_depend_on_where_when_or_how_files_came(source: Path, tmp_path: Path, staged: Staged) -> None:
+def test_the_hash_does_not_depend_on_where_when_or_how_files_came(source: Path, tmp_path: Path, staged: Stage) -> None:
     for name in ("a.py", "b.py"):
         (source / name).write_text(name)
     before = staged().info.sha256
@@ -710,7 +708,7 @@ def test_a_kernel_beside_an_untouched_stub_is_named(begun: Path, file: str, cont
     (begun / file).write_text(content)
     name, entry = ("gelu.cu", "gelu") if file.endswith(".cu") else ("softmax.py", "softmax")
     words = f"{name} is still the starter's stub, but {file} looks like your kernel: {mend}"
-    assert beside_stub(begun.parent / "starter" / name, entry, begun) == words
+    assert kernel_elsewhere(begun.parent / "starter" / name, entry, begun) == words
 
 
 @pytest.mark.parametrize(("file", "content"), [("lab2.py", KERNEL), ("work/kernel.py", KERNEL), ("lab2.cu", CU_KERNEL)])
@@ -723,15 +721,15 @@ def test_a_kernel_in_a_file_of_any_name_is_named_where_the_file_that_is_asked_fo
     (begun / file).write_text(content)
     mend = f"move it out of its folder, as {name}" if "/" in file else f"rename it to {name}"
     words = f"there is no {name}, but {file} looks like your kernel: {mend}"
-    assert in_place_of(begun.parent / "starter" / name, entry, begun) == words
-    assert in_place_of(begun.parent / "no starter" / name, entry, begun) == ""
-    assert in_place_of(begun.parent / "starter" / name, "another", begun) == ""
+    assert kernel_elsewhere(begun.parent / "starter" / name, entry, begun) == words
+    assert kernel_elsewhere(begun.parent / "no starter" / name, entry, begun) == ""
+    assert kernel_elsewhere(begun.parent / "starter" / name, "another", begun) == ""
 
 
 def test_of_two_kernels_beside_a_stub_both_are_named(begun: Path) -> None:
     for file in ("a.py", "b.py"):
         (begun / file).write_text(KERNEL)
-    words = beside_stub(begun.parent / "starter" / "softmax.py", "softmax", begun)
+    words = kernel_elsewhere(begun.parent / "starter" / "softmax.py", "softmax", begun)
     assert words.endswith("but a.py and b.py look like your kernel: keep the one that counts, as softmax.py")
 
 
@@ -761,7 +759,7 @@ def test_of_two_kernels_beside_a_stub_both_are_named(begun: Path) -> None:
 def test_other_files_beside_a_stub_are_not_taken_for_the_kernel(begun: Path, file: str, content: str) -> None:
     (begun / file).write_text(content)
     for name, entry in (("softmax.py", "softmax"), ("gelu.cu", "gelu")):
-        assert beside_stub(begun.parent / "starter" / name, entry, begun) == ""
+        assert kernel_elsewhere(begun.parent / "starter" / name, entry, begun) == ""
 
 
 def test_a_look_beside_a_stub_waits_for_no_pipe_and_follows_no_link(begun: Path) -> None:
@@ -770,7 +768,7 @@ def test_a_look_beside_a_stub_waits_for_no_pipe_and_follows_no_link(begun: Path)
     (begun.parent / "elsewhere" / "kernel.py").write_text(KERNEL)
     (begun / "kernel.py").symlink_to(begun.parent / "elsewhere" / "kernel.py")
     (begun / "link").symlink_to(begun.parent / "elsewhere")
-    assert beside_stub(begun.parent / "starter" / "softmax.py", "softmax", begun) == ""
+    assert kernel_elsewhere(begun.parent / "starter" / "softmax.py", "softmax", begun) == ""
 
 
 def test_a_file_of_another_assignment_is_not_taken_for_this_one(tmp_path: Path) -> None:

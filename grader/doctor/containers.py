@@ -13,7 +13,7 @@ from typing import Any
 from docker import DockerClient
 from docker.models.images import Image
 
-from grader.doctor.finding import NAMES, Finding, broken
+from grader.doctor.finding import Finding, Unneeded, broken
 from grader.doctor.gpus import NO_GPU, Presence
 from grader.doctor.space import WANTED_GIB, free_gib
 from grader.fingerprint import fingerprint
@@ -22,6 +22,7 @@ from grader.sandbox import docker, engine
 from grader.sandbox.base import InfraError
 from grader.sandbox.docker import DEVICE_LABEL
 
+NO_DOCKER = "no Docker"
 HOST = "submissions are graded on this host"
 ON_HOST = "it is used with --sandbox host alone"
 CONTAINER_LIMIT_S = 20
@@ -55,23 +56,22 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
         there: whether this machine has a GPU and its driver.
         confined: whether this host can confine submissions without Docker.
     """
-    none = [Finding(one, "unneeded", "no Docker") for one in NAMES[12:14]]
     image_expected = engine.why_image_is_expected(name)
     expected = image_expected or engine.why_daemon_is_expected()
     if not (expected or engine.is_there()):
         there_is = shutil.which("docker")
         words = "its client is here, and no daemon runs" if there_is else "is not here"
         mend = "" if confined else START if there_is else INSTALL
-        yield from [Finding("Docker", "unneeded", f"{words}: {HOST}", mend), *none]
-        return
+        yield Finding("unneeded", f"{words}: {HOST}", mend)
+        raise Unneeded(NO_DOCKER)
     try:
         client = engine.connect(engine.LOOK_TIMEOUT_S)
     except InfraError as error:
         words = str(error).replace(engine.HELP, "").rstrip(" ;.")
         mend = JOIN if "may not talk" in words else START
         told = f"{words}; {expected}, so nothing is graded without --sandbox host" if expected else f"{words}: {HOST}"
-        yield from [Finding("Docker", "fault" if expected else "caution", told, mend), *none]
-        return
+        yield Finding("fault" if expected else "caution", told, mend)
+        raise Unneeded(NO_DOCKER) from None
     with contextlib.closing(client):
         with engine.in_words("look at the daemon"):
             info = client.info()
@@ -84,7 +84,7 @@ def findings(name: str, course: Path, there: Presence, confined: bool) -> Iterat
             yield _image(client, image, name, course, there)
         except engine.ImageMissing:
             words = f"{image_expected}, and is not there" if image_expected else f"there is no {name}: {HOST}"
-            yield Finding("grading image", "fault" if image_expected else "unneeded", words, _build(name, there))
+            yield Finding("fault" if image_expected else "unneeded", words, _build(name, there))
         yield _gpu(client, image, info, there)
 
 
@@ -92,11 +92,11 @@ def daemon_finding(info: Mapping[str, Any]) -> Finding:
     words = f"{info.get('ServerVersion')} at {engine.address()}"
     folder = Path(info.get("DockerRootDir") or "/")
     if not engine.is_local() or not folder.exists():
-        return Finding("Docker", "fine", words)
+        return Finding("fine", words)
     words += f", {free_gib(folder):.1f} GiB free"
     if free_gib(folder) < WANTED_GIB:
-        return Finding("Docker", "caution", f"{words}: little for an image", "`docker system prune`")
-    return Finding("Docker", "fine", words)
+        return Finding("caution", f"{words}: little for an image", "`docker system prune`")
+    return Finding("fine", words)
 
 
 def _build(name: str, there: Presence) -> str:
@@ -110,35 +110,34 @@ def _image(client: DockerClient, image: Image, name: str, course: Path, there: P
     try:
         made_of, faults = json.loads(answer_of(client, str(image.id), IN_CONTAINER))
     except (InfraError, ValueError) as error:
-        return broken("grading image", f"{words}: does not run ({error})", _build(name, there))
+        return broken(f"{words}: does not run ({error})", _build(name, there))
     if made_of != fingerprint(course):
         words += ": made of other files than this grader and its course"
-        return Finding("grading image", "fault", words, _build(name, there))
+        return Finding("fault", words, _build(name, there))
     if all(faults):
         words += f": confines no worker ({'; '.join(faults) or 'setpriv is missing'})"
-        return Finding("grading image", "fault", words, _build(name, there))
+        return Finding("fault", words, _build(name, there))
     if device == "cpu" and there == "driver":
-        return Finding("grading image", "caution", f"{words}, and there is a GPU: {ON_HOST}", _build(name, there))
-    return Finding("grading image", "fine", words)
+        return Finding("caution", f"{words}, and there is a GPU: {ON_HOST}", _build(name, there))
+    return Finding("fine", words)
 
 
 def _gpu(client: DockerClient, image: Image | None, info: Mapping[str, Any], there: Presence) -> Finding:
-    name = "GPU in Docker"
     if there != "driver":
-        return Finding(name, "unneeded", NO_GPU)
+        return Finding("unneeded", NO_GPU)
     gpu = engine.gpu(info, None)
     if gpu is None:
-        return Finding(name, "caution", f"Docker has no way to pass it on: {ON_HOST}", TOOLKIT)
+        return Finding("caution", f"Docker has no way to pass it on: {ON_HOST}", TOOLKIT)
     way = WAYS[gpu.access]
     if image is None or image.labels.get(DEVICE_LABEL) == "cpu":
-        return Finding(name, "fine", f"{way}; not tried without an image for GPUs")
+        return Finding("fine", f"{way}; not tried without an image for GPUs")
     try:
         answer = answer_of(client, str(image.id), WITH_GPU, gpu).strip()
     except InfraError as error:
-        return broken(name, f"{way}: {error}", TOOLKIT)
+        return broken(f"{way}: {error}", TOOLKIT)
     if answer != "0":
-        return Finding(name, "fault", f"{way}: CUDA does not start in a container (error {answer})", TOOLKIT)
-    return Finding(name, "fine", f"{way}; CUDA starts in a container")
+        return Finding("fault", f"{way}: CUDA does not start in a container (error {answer})", TOOLKIT)
+    return Finding("fine", f"{way}; CUDA starts in a container")
 
 
 def answer_of(client: DockerClient, image: str, program: str, gpu: engine.ContainerGpu | None = None) -> str:

@@ -15,13 +15,7 @@ from rich.text import Text
 from grader.report.style import plain
 
 State = Literal["fine", "unneeded", "caution", "fault"]
-NAMES = (
-    "Python", "PyTorch", "Triton", "C++ compiler", "nvcc",
-    "NVIDIA driver", "GPU", "other GPU users", "shared memory",
-    "bubblewrap", "user namespaces", "Docker", "grading image", "GPU in Docker",
-    "free disk", "leftovers",
-    "right kernel", "wrong kernel", "escape",
-)  # fmt: skip
+NAME_WIDTH = 15  # columns for the name of a part
 MARKS: dict[State, tuple[str, str]] = {
     "fine": ("✓", "green"),
     "unneeded": ("–", "bright_black"),
@@ -39,22 +33,26 @@ AGAIN = "slow is not broken: ask again when this machine has less to do; if it s
 class Finding:
     """The state of one part of this machine.
 
-    name: one of NAMES, in whose order findings are shown.
     state: `fine`; `unneeded`, a part that is missing and not needed on this machine; `caution`, a weakness with which grading works;
         `fault`, with which all or some of grading does not work.
     words: the observation.
     mend: the remedy, with commands in backticks; "" if there is nothing to mend.
+    name: of the part, which `examine` knows.
     """
 
-    name: str
     state: State
     words: str
     mend: str = ""
+    name: str = ""
 
 
-def broken(name: str, words: str, mend: str, state: State = "fault") -> Finding:
+class Unneeded(Exception):
+    """Ends a look: the parts that it has not told of are not needed, and the message says why."""
+
+
+def broken(words: str, mend: str, state: State = "fault") -> Finding:
     """The finding of a part whose trial failed with `words`. If it only ran out of time, it is a caution: nobody mends what is slow."""
-    return Finding(name, "caution", words, AGAIN) if SLOW.search(words) else Finding(name, state, words, mend)
+    return Finding("caution", words, AGAIN) if SLOW.search(words) else Finding(state, words, mend)
 
 
 def show(finding: Finding, console: Console) -> None:
@@ -62,7 +60,7 @@ def show(finding: Finding, console: Console) -> None:
     mark, style = MARKS[finding.state]
     row = Table.grid(padding=(0, 1))
     row.add_column(width=1)
-    row.add_column(width=max(map(len, NAMES)))
+    row.add_column(width=NAME_WIDTH)
     row.add_column()
     quiet = style if finding.state == "unneeded" else ""
     row.add_row(Text(mark, style), plain(finding.name, quiet or "bold"), plain(finding.words, quiet))

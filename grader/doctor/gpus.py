@@ -9,13 +9,14 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from grader.doctor.finding import Finding, ask, broken
+from grader.doctor.finding import Finding, Unneeded, ask, broken
 from grader.doctor.software import PIP, SeenSoftware
 from grader.nvidia import driver_is_loaded
 
@@ -105,54 +106,54 @@ def _user(pid: int, used_bytes: int | None) -> str:
     return f"process {pid} ({who}{'' if used_bytes is None else f', {used_bytes / 2**30:.1f} GiB'})"
 
 
-def findings(there: Presence, driver: Driver, seen: SeenSoftware | str) -> Iterator[Finding]:
+def findings(there: Presence, driver: Driver, looked: Future[SeenSoftware]) -> Iterator[Finding]:
     """NVIDIA driver, GPU and other GPU users."""
     if there == "none":
-        yield Finding("NVIDIA driver", "unneeded", NO_GPU)
+        yield Finding("unneeded", NO_GPU)
     elif there == "card":
         mend = (
             "Ubuntu: `sudo ubuntu-drivers install`; Debian: `sudo apt install nvidia-driver`; then restart the machine"
         )
-        yield Finding("NVIDIA driver", "caution", "an NVIDIA GPU is here and no driver: only the CPU grades", mend)
+        yield Finding("caution", "an NVIDIA GPU is here and no driver: only the CPU grades", mend)
     elif driver.trouble:
         mend = "restart the machine: after an update the old driver is still loaded; else install the driver anew"
-        yield Finding("NVIDIA driver", "caution", f"does not answer: {driver.trouble}", mend)
+        yield Finding("caution", f"does not answer: {driver.trouble}", mend)
     else:
-        yield Finding("NVIDIA driver", "fine", f"{driver.version}, CUDA up to {driver.cuda[0]}.{driver.cuda[1]}")
+        yield Finding("fine", f"{driver.version}, CUDA up to {driver.cuda[0]}.{driver.cuda[1]}")
     if there != "driver":
-        yield Finding("GPU", "unneeded", "none: correctness is graded on the CPU, speed is not")
-        yield Finding("other GPU users", "unneeded", NO_GPU)
+        yield Finding("unneeded", "none: correctness is graded on the CPU, speed is not")
+        yield Finding("unneeded", NO_GPU)
         return
-    yield _gpu(driver, seen)
+    yield _gpu(driver, looked)
     yield _others(driver)
 
 
-def _gpu(driver: Driver, seen: SeenSoftware | str) -> Finding:
-    if isinstance(seen, str):
-        return Finding("GPU", "unneeded", "not looked at: PyTorch comes first")
+def _gpu(driver: Driver, looked: Future[SeenSoftware]) -> Finding:
+    try:
+        seen = looked.result()
+    except Unneeded as why:
+        return Finding("unneeded", str(why))
     if seen.cuda is None:
         mend = f"`{PIP} --force-reinstall 'torch=={seen.torch.partition('+')[0]}'`"
-        return Finding("GPU", "fault", "is not used: this PyTorch is a build for CPUs", mend)
+        return Finding("fault", "is not used: this PyTorch is a build for CPUs", mend)
     if seen.arch is None:
         mend = f"`nvidia-smi` must list it; PyTorch {seen.torch} needs a driver that knows CUDA {seen.cuda}"
-        return Finding("GPU", "fault", f"PyTorch cannot use it: {seen.gpu_fault}", mend)
+        return Finding("fault", f"PyTorch cannot use it: {seen.gpu_fault}", mend)
     if not driver.cards:
-        return Finding("GPU", "fine", f"one that PyTorch uses, {seen.arch}")
+        return Finding("fine", f"one that PyTorch uses, {seen.arch}")
     first, *more = driver.cards
     words = f"{first.name}, {seen.arch}, {first.memory_gib:.0f} GiB"
     if first.exclusive:
         mend = "`sudo nvidia-smi --compute-mode=DEFAULT`"
-        return Finding("GPU", "fault", f"{words}: admits one process, and judge and worker are two", mend)
+        return Finding("fault", f"{words}: admits one process, and judge and worker are two", mend)
     if more:
         words += f"; the first of {1 + len(more)}: `grader run --gpu UUID` takes another"
-    return Finding("GPU", "fine", words)
+    return Finding("fine", words)
 
 
 def _others(driver: Driver) -> Finding:
     if driver.trouble:
-        return Finding(
-            "other GPU users", "caution", "unknown: the driver does not tell", "mend the driver first, see above"
-        )
+        return Finding("caution", "unknown: the driver does not tell", "mend the driver first, see above")
     busy = []
     for number, card in enumerate(driver.cards):
         more = [f"{len(card.users) - MOST_USERS} more"] if len(card.users) > MOST_USERS else []
@@ -161,11 +162,11 @@ def _others(driver: Driver) -> Finding:
         if not card.users and card.used_gib > USED_BY_NOBODY_GIB:
             busy.append(f"GPU {number}: {card.used_gib:.1f} GiB are taken by whom cannot be seen from here")
     if not busy:
-        return Finding("other GPU users", "fine", "none")
+        return Finding("fine", "none")
     mend = (
         "measure speed when they have ended, or on a free GPU: `grader run --gpu UUID`, as `nvidia-smi -L` lists them"
     )
-    return Finding("other GPU users", "caution", "; ".join(busy), mend)
+    return Finding("caution", "; ".join(busy), mend)
 
 
 def shared_memory(there: Presence) -> Finding:
@@ -174,11 +175,11 @@ def shared_memory(there: Presence) -> Finding:
         done, output, words = ask([sys.executable, "-P", "-m", "grader.doctor.with_torch", "share"], SHARE_LIMIT_S)
         if fault := json.loads(output) if done else words:
             mend = "CUDA IPC is missing on WSL and in some virtual machines and containers: grade on the machine itself"
-            return broken("shared memory", f"a worker does not get at the judge's GPU memory: {fault}", mend)
-        return Finding("shared memory", "fine", "CUDA IPC works, to a worker and back")
+            return broken(f"a worker does not get at the judge's GPU memory: {fault}", mend)
+        return Finding("fine", "CUDA IPC works, to a worker and back")
     if fault := _sealing_fault():
-        return Finding("shared memory", "fault", fault, "grade on a Linux kernel of its own, 3.17 or newer")
-    return Finding("shared memory", "fine", "sealed files in memory work")
+        return Finding("fault", fault, "grade on a Linux kernel of its own, 3.17 or newer")
+    return Finding("fine", "sealed files in memory work")
 
 
 def _sealing_fault() -> str:

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from grader import grading
-from grader.doctor.finding import OURS, Finding, broken
+from grader.doctor.finding import OURS, Finding, Unneeded, broken
 from grader.messages import Place, Request
 from grader.pool.jail import Jail
 from grader.report.model import CaseResult, Isolation, Report
 from grader.runfolder import run_folder
+from grader.sandbox.base import InfraError
 
 PROBLEM = '''
 """y = 2 x."""
@@ -106,17 +107,22 @@ REACHED = {"files": "read another user's file", "processes": "saw other processe
 SEE = "see bubblewrap and user namespaces, above"
 
 
-def grade(jail: Jail) -> list[Finding]:
-    """Grade a small submission in a small course. Raises InfraError, OSError.
+def findings(jail: Jail) -> Iterator[Finding]:
+    """Grade a small submission in a small course: right kernel, wrong kernel, escape.
 
     Args:
         jail: the strongest jail of this machine; the grading requires isolation if that jail isolates.
     """
     place = Place(sandbox="host", require_isolation=Isolation(jail=jail.name).isolated)
-    with run_folder() as folder, outside(folder) as submission:
-        write_course(folder, submission)
-        request = Request(submission=folder / "submission", course=folder, place=place)
-        return judge(grading.grade(request, lambda _event: None))
+    try:
+        with run_folder() as folder, outside(folder) as submission:
+            write_course(folder, submission)
+            request = Request(submission=folder / "submission", course=folder, place=place)
+            report = grading.grade(request, lambda _event: None)
+    except (InfraError, OSError) as error:
+        yield Finding("fault", f"no judge could be started: {error}", OURS)
+        raise Unneeded("not tried") from None
+    yield from judge(report)
 
 
 @contextmanager
@@ -139,30 +145,29 @@ def judge(report: Report) -> list[Finding]:
     """The findings about this machine in the grading's report."""
     cases = {case.name: case for one in report.assignments for part in one.parts for case in part.cases}
     return [
-        _expected("right kernel", cases["right"], "passed", f"passes, on {report.environment.gpu or 'the CPU'}"),
-        _expected("wrong kernel", cases["wrong"], "failed", "fails"),
+        _expected(cases["right"], "passed", f"passes, on {report.environment.gpu or 'the CPU'}"),
+        _expected(cases["wrong"], "failed", "fails"),
         _escape([cases[name] for name in REACHED], report.isolation),
     ]
 
 
-def _expected(name: str, case: CaseResult, outcome: str, words: str) -> Finding:
+def _expected(case: CaseResult, outcome: str, words: str) -> Finding:
     if case.outcome == outcome:
-        return Finding(name, "fine", words)
-    told = f"{outcome} was expected, it is {case.outcome.replace('_', ' ')}: {case.message}"
-    return broken(name, told, OURS)
+        return Finding("fine", words)
+    return broken(f"{outcome} was expected, it is {case.outcome.replace('_', ' ')}: {case.message}", OURS)
 
 
 def _escape(cases: Sequence[CaseResult], isolation: Isolation) -> Finding:
     if odd := [case for case in cases if case.outcome not in ("passed", "failed")]:
-        return _expected("escape", odd[0], "failed", "")
+        return _expected(odd[0], "failed", "")
     got = [REACHED[case.name] for case in cases if case.outcome == "passed"]
     if isolation.isolated and not got:
         words = f"blocked by {isolation.words}: no file of another user, no process and no network was reached"
-        return Finding("escape", "fine", words)
+        return Finding("fine", words)
     told = f"not blocked ({isolation.words}){': it ' if got else ''}{', '.join(got)}"
     if isolation.isolated:
-        return Finding("escape", "fault", told, "grade nobody else's code here, and tell the grader's authors")
-    return Finding("escape", "caution", told, SEE)
+        return Finding("fault", told, "grade nobody else's code here, and tell the grader's authors")
+    return Finding("caution", told, SEE)
 
 
 def write_course(folder: Path, submission: str) -> None:

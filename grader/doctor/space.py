@@ -25,14 +25,14 @@ def findings() -> Iterator[Finding]:
     free = free_gib(folder)
     words = f"{free:.1f} GiB in {folder}"
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
-        yield Finding("free disk", "fault", f"{folder} is mounted noexec: what is compiled there cannot run", ELSEWHERE)
+        yield Finding("fault", f"{folder} is mounted noexec: what is compiled there cannot run", ELSEWHERE)
     elif free < WANTED_GIB:
         mend = f"delete files, or work on another disk: {ELSEWHERE}"
-        yield Finding("free disk", "fault" if free < NEEDED_GIB else "caution", f"only {words}", mend)
+        yield Finding("fault" if free < NEEDED_GIB else "caution", f"only {words}", mend)
     else:
-        yield Finding("free disk", "fine", words)
+        yield Finding("fine", words)
     if found := runfolder.abandoned():
         words = f"{len(found)} folder{'s' * (len(found) > 1)} of killed runs in {folder}"
-        yield Finding("leftovers", "caution", words, "`grader cleanup`")
+        yield Finding("caution", words, "`grader cleanup`")
     else:
-        yield Finding("leftovers", "fine", "no killed run left anything")
+        yield Finding("fine", "no killed run left anything")

@@ -31,32 +31,32 @@ def findings(jail: Jail, device: str = "cpu", settings: Path = Path("/proc/sys")
     program, root = shutil.which("bwrap"), os.geteuid() == 0
     if jail.name == "bubblewrap" and program:
         _, version, _ = ask([program, "--version"], TRIAL_LIMIT_S)
-        yield Finding("bubblewrap", "fine", f"{(version.split() or [program])[-1]}, confines submissions")
-        yield Finding("user namespaces", "fine", "root needs none" if root else "allowed")
+        yield Finding("fine", f"{(version.split() or [program])[-1]}, confines submissions")
+        yield Finding("fine", "root needs none" if root else "allowed")
         return
     if program is None:
         words = f"is not installed: {INSTEAD[jail.name]}"
-        yield Finding("bubblewrap", "caution", words, "`sudo apt install bubblewrap`")
+        yield Finding("caution", words, "`sudo apt install bubblewrap`")
     elif root and shutil.which("setpriv") is None:
         words = f"lacks setpriv, which root needs beside it: {INSTEAD[jail.name]}"
-        yield Finding("bubblewrap", "caution", words, "`sudo apt install util-linux`")
+        yield Finding("caution", words, "`sudo apt install util-linux`")
     else:
         words = f"is installed and does not work ({fault(candidates()[0], device=device)}): {INSTEAD[jail.name]}"
-        yield broken("bubblewrap", words, "allow user namespaces: see the next line", "caution")
+        yield broken(words, "allow user namespaces: see the next line", "caution")
     yield _user_namespaces(settings)
 
 
 def _user_namespaces(settings: Path) -> Finding:
     """Try to make a user namespace; if that fails, look for the setting that forbids them."""
     if ask(["unshare", "--user", "--map-root-user", "true"], TRIAL_LIMIT_S)[0]:
-        return Finding("user namespaces", "fine", "allowed")
+        return Finding("fine", "allowed")
     for switch, (forbidding, mend) in SWITCHES.items():
         with contextlib.suppress(OSError):
             if int((settings / switch).read_text()) == forbidding:
                 words = f"forbidden: {switch.replace('/', '.')} is {forbidding}"
-                return Finding("user namespaces", "caution", words, mend)
+                return Finding("caution", words, mend)
     if shutil.which("unshare") is None:
         words = "could not be tried: there is no unshare"
-        return Finding("user namespaces", "caution", words, "`sudo apt install util-linux`")
+        return Finding("caution", words, "`sudo apt install util-linux`")
     mend = "grade on the machine itself, or with --sandbox docker"
-    return Finding("user namespaces", "caution", "forbidden, as they are in most containers", mend)
+    return Finding("caution", "forbidden, as they are in most containers", mend)

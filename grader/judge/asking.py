@@ -97,7 +97,8 @@ def ask(
     free_gib = run.free_gib() if case.case.memory_gib is not None else 0.0
     limits = limits_of(run, case, len(asked))
     keep = keep and not measured and case.case.memory_gib is None
-    how = {"windows": windows, "profiled": case.case.profiled, "keep": keep, "reverse": reverse}
+    record = "kernels" if case.case.profiled else "nothing"
+    how = {"windows": windows, "record": record, "keep": keep, "reverse": reverse}
     request = arena.request(asked, first.options.values(), limits.time_s, **how)
     worker.log.mark(case.place.heading)
     evidence.given = described(first, windows)

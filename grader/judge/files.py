@@ -24,7 +24,7 @@ from grader.pool.last_words import NO_ANSWER, SLOW_IN_PYTHON, STOPPED
 from grader.pool.watch import Allowance
 from grader.pool.worker import Worker
 from grader.report.model import WorkerLog
-from grader.submission import beside_stub
+from grader.submission import kernel_elsewhere
 from grader.verdict.prints import all_shortened, counted, sort_out, with_case, without_places
 from grader.verdict.resources import kernel_resources
 from grader.verdict.sources import ForbiddenUse
@@ -125,7 +125,7 @@ class Files:
                 told = copied.misnamed.get(name, f"there is no {name} in the submission")
                 self._absent[name] = f"{name} was ignored: {why}" if why else told
             elif stub.is_file() and stub.read_bytes() == (copied.folder / name).read_bytes():
-                told = beside_stub(stub, assignment.spec.entry, copied.folder)
+                told = kernel_elsewhere(stub, assignment.spec.entry, copied.folder)
                 self._absent[name] = told or f"{name} is still the starter's stub"
         read_of = [one for one in self._run.assignments if one.spec.file not in self._absent]
         questions = [question_of(one) for one in read_of]

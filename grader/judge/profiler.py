@@ -149,7 +149,7 @@ class Profiler:
     def _ask(self, worker: Worker, case: BoundSpeedCase, limit_s: float, target: Gpu | None = None) -> Reply:
         limits = CallLimits(limit_s, case.assignment.spec.limits.memory_gib)
         with _arena(self.run, case) as (arena, call):
-            request = request_for(arena, call, limit_s, target=target, traced=True)
+            request = request_for(arena, call, limit_s, target=target, record="trace")
             return worker.do(request, limits, arena.files)
 
     def _with_a_gpu(self, sizes: SpeedSizes, found: Profiled) -> Profiled:
@@ -212,7 +212,7 @@ class Profiler:
         limits = CallLimits(case.assignment.spec.limits.time_limit_s["cuda"], case.assignment.spec.limits.memory_gib)
         call = case.inputs(self.run.seed, OWN_NUMBER, self.run.device)
         with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena:
-            trace = worker.do(request_for(arena, call, limits.time_s, traced=True), limits, arena.files).trace
+            trace = worker.do(request_for(arena, call, limits.time_s, record="trace"), limits, arena.files).trace
         if trace is None or trace.gpu is None:
             worker.kill()
             raise Fault("crashed", NO_ANSWER)
@@ -231,7 +231,7 @@ class Profiler:
         with arena_for(call, case.problem.outputs(call), case.dtype, self.run.device) as arena, tool:
             try:
                 load_file(tool, self.run.request.copied.folder, case.assignment)
-                tool.do(request_for(arena, call, COUNT_LIMITS.time_s, counted=True), COUNT_LIMITS, arena.files)
+                tool.do(request_for(arena, call, COUNT_LIMITS.time_s, record="counters"), COUNT_LIMITS, arena.files)
             finally:
                 tool.kill()  # the table is complete when the tool has ended
         found = counters(tool.tool_log, self.files.own_kernels(case.assignment))

@@ -277,7 +277,7 @@ def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
             case MakeCalls():
                 if compiler is not None:
                     return compiler.answer(function, request, files)
-                if request.traced or request.counted:
+                if request.record in ("trace", "counters"):
                     return tracing.call(function, request, files, device)
                 return run.call(function, request, files, device)
         return protocol.Reply()

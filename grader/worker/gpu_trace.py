@@ -43,7 +43,7 @@ def call(function: Callable[..., Any], request: MakeCalls, files: list[int]) -> 
             for _ in range(CALLS_BEFORE):
                 make()
             torch.cuda.synchronize()
-            if not request.counted:
+            if request.record != "counters":
                 waits = type(function) is InPlace  # a CUDA entry's call here returns when the GPU is done
                 return Reply(trace=Trace(gpu=_gpu_trace(make, waits)))
             torch.cuda.profiler.start()

@@ -70,7 +70,7 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
         checks, launches = interpreter.INTERPRETER, 0
         checks.begin_call(memory, tensors_of(calls))
         watch = OperatorWatch(run=checks.run_operator)
-        profile = device == "cuda" and request.profiled
+        profile = device == "cuda" and request.record == "kernels"
         try:
             if type(function) is InPlace:
                 written = [_apart(slot) for slot in slots] if apart else slots

@@ -13,7 +13,7 @@ import pytest
 
 from grader import doctor
 from grader.doctor import software
-from grader.doctor.finding import NAMES, Finding
+from grader.doctor.finding import Finding
 from grader.pool.jail import strongest_jail
 from grader.sandbox import engine
 from tests.conftest import ROOT, broken_jails
@@ -38,7 +38,6 @@ def findings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fi
         monkeypatch.setenv("PATH", f"{broken_jails(tmp_path / 'broken')}:{os.environ['PATH']}")
     there = {one.pid for one in children()}
     found = doctor.examine(ROOT)
-    assert [one.name for one in found] == list(NAMES)
     assert list((tmp_path / "tmp").iterdir()) == []
     assert {one.pid for one in children()} - there == set()
     return {one.name: one for one in found}
@@ -68,7 +67,6 @@ def test_an_escape_that_nothing_blocks_is_told(findings: dict[str, Finding]) -> 
 
 def test_pytorch_is_looked_at_in_another_process() -> None:
     seen = software.look()
-    assert isinstance(seen, software.SeenSoftware), seen
     assert seen.torch
     assert seen.triton
     assert (seen.arch is None) == bool(seen.gpu_fault)

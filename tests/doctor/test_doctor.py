@@ -18,17 +18,24 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from grader import doctor, nvidia
+from grader import doctor, grading, nvidia
 from grader.doctor import containers, gpus, selftest, software, space, walls
-from grader.doctor.finding import NAMES, Finding, ask
+from grader.doctor.finding import Finding, Unneeded, ask, show
 from grader.doctor.gpus import Card, Driver
-from grader.doctor.software import SeenSoftware
+from grader.doctor.software import NoPyTorch, SeenSoftware
 from grader.pool.jail import NO_JAIL, Jail
 from grader.report.model import Isolation
 from grader.sandbox import engine
 from grader.sandbox.base import InfraError
 from tests.conftest import ROOT
 
+NAMES = (
+    "Python", "PyTorch", "Triton", "C++ compiler", "nvcc",
+    "NVIDIA driver", "GPU", "other GPU users", "shared memory",
+    "bubblewrap", "user namespaces", "Docker", "grading image", "GPU in Docker",
+    "free disk", "leftovers",
+    "right kernel", "wrong kernel", "escape",
+)  # fmt: skip
 CPU = SeenSoftware(
     "2.13.0+cpu", None, None, "Torch not compiled with CUDA enabled", "3.7.1", "", None, None, "/usr/bin/g++"
 )
@@ -66,10 +73,29 @@ def table(*rows: tuple[Any, ...]) -> pytest.MarkDecorator:
     )
 
 
+def with_names(findings: Iterable[Finding], *names: str) -> dict[str, Finding]:
+    """The findings of a look, by the names that they get; `Unneeded` is one for each name that is left."""
+    found: list[Finding] = []
+    try:
+        found.extend(findings)
+    except Unneeded as why:
+        found += [Finding("unneeded", str(why))] * (len(names) - len(found))
+    return dict(zip(names, found, strict=True))
+
+
 def assert_finds(findings: Iterable[Finding], names: Sequence[str], says: tuple[str, str, str, str]) -> None:
-    found = list(findings)
-    assert [one.name for one in found] == list(names)
-    assert_says(named(found, says[0]), *says[1:])
+    name, *told = says
+    assert_says(with_names(findings, *names)[name], *told)
+
+
+def looked_at(software: SeenSoftware | str) -> Future[SeenSoftware]:
+    """A look at the software that sees this, or fails with these words."""
+    future: Future[SeenSoftware] = Future()
+    if isinstance(software, str):
+        future.set_exception(NoPyTorch(software))
+    else:
+        future.set_result(software)
+    return future
 
 
 # Other programs -------------------------------------------------------------------------------------------------------
@@ -120,7 +146,8 @@ def test_a_program_that_is_not_there_is_no_traceback() -> None:
 )  # fmt: skip
 def test_software(monkeypatch: pytest.MonkeyPatch, given: tuple[Any, ...], says: tuple[str, str, str, str]) -> None:
     monkeypatch.setattr(software, "ask", lambda *_: (True, "release 13.0, V13.0.88", ""))
-    assert_finds(software.findings(*given, 13), NAMES[1:5], says)
+    seen, on_gpu = given
+    assert_finds(software.findings(looked_at(seen), on_gpu, 13), NAMES[1:5], says)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +178,7 @@ def test_nvcc_is_tried(
     if "sleep" in trial:
         monkeypatch.setattr(software, "COMPILE_LIMIT_S", 1)
     seen = replace(GPU if on_gpu else CPU, nvcc=nvcc)
-    assert_says(list(software.findings(seen, on_gpu, driver_cuda))[-1], state, words, mend)
+    assert_says(list(software.findings(looked_at(seen), on_gpu, driver_cuda))[-1], state, words, mend)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +200,7 @@ def test_nvcc_is_not_blamed_for_a_missing_compiler(
     monkeypatch.delenv("NVCC_CCBIN", raising=False)
     if named:
         monkeypatch.setenv("NVCC_CCBIN", "/opt/gcc/bin/g++")  # which nvcc takes instead
-    assert_says(list(software.findings(replace(GPU, nvcc=nvcc), True, 13))[-1], "fault", words, mend)
+    assert_says(list(software.findings(looked_at(replace(GPU, nvcc=nvcc)), True, 13))[-1], "fault", words, mend)
 
 
 def test_python_needs_headers_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -213,7 +240,9 @@ def test_a_broken_pytorch_is_its_last_words(
 ) -> None:
     monkeypatch.setattr(sys, "executable", program(tmp_path, "python", script))
     monkeypatch.setattr(software, "IMPORT_LIMIT_S", 0.5 if "sleep" in script else 10)
-    assert software.look() == words
+    with pytest.raises(NoPyTorch) as failed:
+        software.look()
+    assert failed.value.words == words
 
 
 def test_the_known_versions_are_those_of_pyproject() -> None:
@@ -346,7 +375,8 @@ BUSY = replace(H200, used_gib=70, users=("process 12 (anna, python, 69.2 GiB)",)
     ),
 )  # fmt: skip
 def test_gpus(given: tuple[Any, ...], says: tuple[str, str, str, str]) -> None:
-    assert_finds(gpus.findings(*given), NAMES[5:8], says)
+    there, driver, seen = given
+    assert_finds(gpus.findings(there, driver, looked_at(seen)), NAMES[5:8], says)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +384,8 @@ def test_gpus(given: tuple[Any, ...], says: tuple[str, str, str, str]) -> None:
 )
 def test_users_of_one_gpu_are_told_once_and_counted(users: tuple[str, ...], words: str) -> None:
     driver = replace(DRIVER, cards=(replace(BUSY, users=users), H200))
-    assert named(gpus.findings("driver", driver, GPU), "other GPU users").words == f"GPU 0: {words}"
+    *_, others = gpus.findings("driver", driver, looked_at(GPU))
+    assert others.words == f"GPU 0: {words}"
 
 
 @pytest.mark.parametrize(
@@ -430,7 +461,7 @@ def test_walls(
     if switch is not None:
         (tmp_path / switch[0]).parent.mkdir(parents=True)
         (tmp_path / switch[0]).write_text(f"{switch[1]}\n")
-    assert_finds(walls.findings(Jail(jail), settings=tmp_path), ["bubblewrap", "user namespaces"], says)
+    assert_finds(walls.findings(Jail(jail), settings=tmp_path), NAMES[9:11], says)
 
 
 # Docker ---------------------------------------------------------------------------------------------------------------
@@ -491,7 +522,7 @@ CDI = {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]}
 
 
 @pytest.fixture
-def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[Finding]]:
+def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, Finding]]:
     """The findings where the daemon is this one, and containers answer so, without a GPU and with one."""
     monkeypatch.setattr(engine, "is_there", lambda: True)
     monkeypatch.setattr(engine, "address", lambda: "tcp://10.0.0.1:2375")
@@ -499,7 +530,7 @@ def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
 
     def says(
         daemon: FakeDaemon, answer: str | InfraError, on_gpu: str | InfraError, there: gpus.Presence, name: str
-    ) -> list[Finding]:
+    ) -> dict[str, Finding]:
         monkeypatch.setattr(engine, "connect", lambda _limit_s: daemon)
 
         def run(_client: object, _image: str, _program: str, gpu: object = None) -> str:
@@ -509,7 +540,7 @@ def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
             return given
 
         monkeypatch.setattr(containers, "answer_of", run)
-        return list(containers.findings(name, tmp_path, there, confined=False))
+        return with_names(containers.findings(name, tmp_path, there, confined=False), *NAMES[11:14])
 
     return says
 
@@ -535,28 +566,27 @@ def docker_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
     ("cuda", TOOLKIT, FRESH, "0\n", "none", "GPU in Docker", "unneeded", "no NVIDIA GPU", ""),
 )  # fmt: skip
 def test_the_image_and_the_gpu_in_docker(
-    docker_says: Callable[..., list[Finding]], given: tuple[Any, ...], says: tuple[str, str, str, str]
+    docker_says: Callable[..., dict[str, Finding]], given: tuple[Any, ...], says: tuple[str, str, str, str]
 ) -> None:
     device, info, answer, on_gpu, there = given
     found = docker_says(FakeDaemon(device, info), answer, on_gpu, there, "lab")
-    assert_finds(found, NAMES[11:14], says)
-    assert_says(named(found, "Docker"), "fine", "28.1 at tcp://10.0.0.1:2375", "")
+    name, *told = says
+    assert_says(found[name], *told)
+    assert_says(found["Docker"], "fine", "28.1 at tcp://10.0.0.1:2375", "")
 
 
-def test_the_default_image_is_built_without_a_tag(docker_says: Callable[..., list[Finding]]) -> None:
+def test_the_default_image_is_built_without_a_tag(docker_says: Callable[..., dict[str, Finding]]) -> None:
     found = docker_says(FakeDaemon(None, {}), "", "", "none", "gpu-lab-grader")
-    assert_says(
-        named(found, "grading image"), "unneeded", "there is no gpu-lab-grader: submissions are graded on", "build"
-    )
-    assert named(found, "grading image").mend == "`grader image build --device cpu`"
+    assert_says(found["grading image"], "unneeded", "there is no gpu-lab-grader: submissions are graded on", "build")
+    assert found["grading image"].mend == "`grader image build --device cpu`"
 
 
 def test_the_gpu_in_docker_as_device_nodes(
-    monkeypatch: pytest.MonkeyPatch, docker_says: Callable[..., list[Finding]]
+    monkeypatch: pytest.MonkeyPatch, docker_says: Callable[..., dict[str, Finding]]
 ) -> None:
     monkeypatch.setattr(engine, "gpu", lambda _info, _wanted: engine.ContainerGpu("nodes"))
     found = docker_says(FakeDaemon("cuda", {}), FRESH, "0\n", "driver", "lab")
-    assert_says(named(found, "GPU in Docker"), "fine", "as device nodes and the driver's files", "")
+    assert_says(found["GPU in Docker"], "fine", "as device nodes and the driver's files", "")
 
 
 @pytest.mark.parametrize(
@@ -574,14 +604,16 @@ def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, 
     monkeypatch.setattr(engine, "connect", refuse)
     monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    docker, *rest = containers.findings("gpu-lab-grader", tmp_path, "none", confined=True)
+    docker, *rest = with_names(
+        containers.findings("gpu-lab-grader", tmp_path, "none", confined=True), *NAMES[11:14]
+    ).values()
     assert_says(docker, "caution", "submissions are graded on this host", mend)
     assert_says(docker, "caution", "could not reach", mend)
     engine.remember("gpu-lab-grader")
-    (expecting, *_) = containers.findings("gpu-lab-grader", tmp_path, "none", confined=True)
+    expecting = next(containers.findings("gpu-lab-grader", tmp_path, "none", confined=True))
     assert_says(expecting, "fault", "was here before, so nothing is graded without --sandbox host", mend)
     assert "grader doctor" not in docker.words
-    assert [(one.name, one.state) for one in rest] == [("grading image", "unneeded"), ("GPU in Docker", "unneeded")]
+    assert rest == [Finding("unneeded", "no Docker")] * 2
 
 
 @pytest.mark.parametrize(
@@ -602,10 +634,12 @@ def test_no_docker(
     monkeypatch.setattr(engine, "is_there", lambda: False)
     monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    docker, *rest = containers.findings("gpu-lab-grader", tmp_path, "driver", confined=confined)
+    docker, *rest = with_names(
+        containers.findings("gpu-lab-grader", tmp_path, "driver", confined=confined), *NAMES[11:14]
+    ).values()
     assert_says(docker, "unneeded", words, mend)
     assert bool(docker.mend) is not confined
-    assert [one.state for one in rest] == ["unneeded"] * 2
+    assert rest == [Finding("unneeded", "no Docker")] * 2
 
 
 @pytest.mark.parametrize(("free", "state"), [(100.0, "fine"), (3.0, "caution")])
@@ -651,7 +685,7 @@ def test_a_container_is_removed_whatever_it_did() -> None:
 def test_free_disk(monkeypatch: pytest.MonkeyPatch, free: float, flags: int, state: str, words: str, mend: str) -> None:
     monkeypatch.setattr(space, "free_gib", lambda _folder: free)
     monkeypatch.setattr(space.os, "statvfs", lambda _folder: SimpleNamespace(f_flag=flags))
-    assert_says(named(space.findings(), "free disk"), state, words, mend)
+    assert_says(next(space.findings()), state, words, mend)
 
 
 @pytest.mark.parametrize(
@@ -660,7 +694,8 @@ def test_free_disk(monkeypatch: pytest.MonkeyPatch, free: float, flags: int, sta
 )
 def test_leftovers(monkeypatch: pytest.MonkeyPatch, folders: list[str], state: str, words: str) -> None:
     monkeypatch.setattr(space.runfolder, "abandoned", lambda: folders)
-    assert_says(named(space.findings(), "leftovers"), state, words, "`grader cleanup`" if folders else "")
+    *_, leftovers = space.findings()
+    assert_says(leftovers, state, words, "`grader cleanup`" if folders else "")
 
 
 # The self-test's judgement --------------------------------------------------------------------------------------------
@@ -699,9 +734,7 @@ ALL = dict.fromkeys(selftest.REACHED, "passed")
     ],
 )
 def test_what_the_self_test_says(given: Any, name: str, state: str, words: str) -> None:
-    found = selftest.judge(given)
-    assert [one.name for one in found] == list(NAMES[16:])
-    assert_says(named(found, name), state, words, "")
+    assert_says(with_names(selftest.judge(given), *NAMES[16:])[name], state, words, "")
 
 
 # The whole ------------------------------------------------------------------------------------------------------------
@@ -712,7 +745,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks that take no time and find everything in order."""
 
     def fine(*names: str) -> Callable[..., Iterator[Finding]]:
-        return lambda *_: (Finding(name, "fine", "") for name in names)
+        return lambda *_: (Finding("fine", "") for _name in names)
 
     monkeypatch.setattr(gpus, "presence", lambda: "none")
     monkeypatch.setattr(gpus, "look", Driver)
@@ -722,11 +755,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walls, "findings", fine(*NAMES[9:11]))
     monkeypatch.setattr(containers, "findings", fine(*NAMES[11:14]))
     monkeypatch.setattr(space, "findings", fine(*NAMES[14:16]))
-    monkeypatch.setattr(examine_module(), "strongest_jail", lambda **_: NO_JAIL)
-
-
-def examine_module() -> Any:
-    return sys.modules["grader.doctor.examine"]
+    monkeypatch.setattr(doctor, "strongest_jail", lambda **_: NO_JAIL)
 
 
 @pytest.mark.usefixtures("quick")
@@ -741,7 +770,7 @@ def test_findings_come_in_their_order_one_by_one() -> None:
 @pytest.mark.usefixtures("quick")
 def test_a_look_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_arguments: object) -> Iterator[Finding]:
-        yield Finding("Docker", "fine", "")
+        yield Finding("fine", "")
         raise RuntimeError("first line\nmiddle\nlast line")
 
     monkeypatch.setattr(containers, "findings", breaks)
@@ -766,7 +795,7 @@ def test_an_nvml_that_breaks_costs_only_what_needs_it(monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("quick")
 def test_a_look_that_hangs_does_not_hold_up_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     never: Future[None] = Future()
-    monkeypatch.setattr(examine_module(), "LIMIT_S", 0.5)
+    monkeypatch.setattr(doctor, "LIMIT_S", 0.5)
     monkeypatch.setattr(walls, "findings", lambda *_: [never.result()])
     found = doctor.examine(ROOT, self_test=False)
     assert [one.name for one in found] == list(NAMES[:16])
@@ -778,28 +807,33 @@ def test_a_look_that_hangs_does_not_hold_up_the_rest(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("quick")
 def test_the_self_test_waits_for_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    graded = [Finding(name, "fine", "") for name in NAMES[16:]]
-    monkeypatch.setattr(selftest, "grade", lambda _jail: graded)
-    assert doctor.examine(ROOT)[16:] == graded
-    monkeypatch.setattr(software, "look", lambda: "ImportError")
-    assert [one.state for one in doctor.examine(ROOT)[16:]] == ["unneeded"] * len(graded)
+    monkeypatch.setattr(selftest, "findings", lambda _jail: [Finding("fine", "")] * 3)
+    assert [(one.name, one.state) for one in doctor.examine(ROOT)[16:]] == [(name, "fine") for name in NAMES[16:]]
+
+    def broken() -> SeenSoftware:
+        raise NoPyTorch("ImportError")
+
+    monkeypatch.setattr(software, "look", broken)
+    first = "not tried: PyTorch comes first"
+    assert doctor.examine(ROOT)[16:] == [Finding("unneeded", first, "", name) for name in NAMES[16:]]
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_judge_that_does_not_start_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_jail: Jail) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(selftest, "grade", full)
+    monkeypatch.setattr(grading, "grade", full)
     found = doctor.examine(ROOT)
     assert [one.name for one in found] == list(NAMES)
     assert_says(named(found, "right kernel"), "fault", "No space left on device", "mend what is marked")
+    assert found[-1] == Finding("unneeded", "not tried", "", "escape")
 
 
 def machine(**states: str) -> list[Finding]:
     """Findings that are all fine but these, named with _ for a space."""
     given = {name.replace("_", " "): state for name, state in states.items()}
-    return [Finding(name, given.get(name, "fine"), "") for name in NAMES]  # type: ignore[arg-type]
+    return [Finding(given.get(name, "fine"), "", "", name) for name in NAMES]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -827,8 +861,8 @@ def test_the_verdict(findings: list[Finding], words: list[str]) -> None:
 def test_a_finding_fits_a_narrow_terminal() -> None:
     console = Console(file=StringIO(), width=80, highlight=False)
     mend = "`" + "sudo something " * 12 + "`"
-    doctor.show(Finding("user namespaces", "caution", "forbidden " * 12 + "\x1b[2J [bold]", mend), console)
-    doctor.show(Finding("GPU", "unneeded", "none"), console)
+    show(Finding("caution", "forbidden " * 12 + "\x1b[2J [bold]", mend, "user namespaces"), console)
+    show(Finding("unneeded", "none", "", "GPU"), console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert lines[0].startswith("! user namespaces forbidden")
     assert lines[1].startswith("                  forbidden")
@@ -854,7 +888,7 @@ def test_a_tool_that_is_there_and_does_not_work_is_a_fault(
     if broken == "cc":
         monkeypatch.setenv("CC", tool)
     seen = CPU if broken == "cc" else replace(CPU, **{broken: tool})
-    finding = named(software.findings(seen, on_gpu, 0), name)
+    finding = with_names(software.findings(looked_at(seen), on_gpu, 0), *NAMES[1:5])[name]
     assert finding.state == "fault"
     assert words in finding.words
     assert finding.mend

@@ -257,7 +257,7 @@ def traced(name: str, answer=tracing.call, target: protocol.Gpu | None = None) -
     upstream = refs[-1] if gradients else None
     given = refs[:-1] if gradients else refs
     operands = protocol.Operands(tuple(given), upstream, ())
-    request = protocol.MakeCalls(protocol.Memory(end), (operands,), (), 60.0, target=target, traced=True)
+    request = protocol.MakeCalls(protocol.Memory(end), (operands,), (), 60.0, target=target, record="trace")
     reply = answer(function, request, [file])
     touched = os.fstat(file).st_blocks * 512
     os.close(file)

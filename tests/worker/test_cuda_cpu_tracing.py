@@ -205,7 +205,7 @@ def arena(n: int) -> Iterator[tuple[int, MakeCalls]]:
     size = 16384 + 8 * n
     os.ftruncate(file, size)
     try:
-        yield file, MakeCalls(Memory(size), (Operands((x,), None, (y,)),), (), 60.0, traced=True)
+        yield file, MakeCalls(Memory(size), (Operands((x,), None, (y,)),), (), 60.0, record="trace")
     finally:
         os.close(file)
 

@@ -33,7 +33,7 @@ def traced(function: Callable[..., Any], gradients: bool = False) -> tuple[Reply
         places = [Ref("float32", number * BYTES, SHAPE, (50, 1)) for number in range(3)]
         os.truncate(file, 3 * BYTES)
         operands = Operands((places[0],), places[1] if gradients else None, (places[2],))
-        request = MakeCalls(Memory(3 * BYTES), (operands,), (), 60.0, traced=True)
+        request = MakeCalls(Memory(3 * BYTES), (operands,), (), 60.0, record="trace")
         return tracing.call(function, request, [file]), os.pread(file, 3 * BYTES, 0)
     finally:
         os.close(file)
@@ -107,7 +107,7 @@ def test_workers_answer_traced_calls_at_the_size_of_a_speed_case(kind: WorkerKin
     os.truncate(file, 4 * LARGE)
     place = Ref("float32", 0, (LARGE,), (1,))
     target = gpu if kind == "compile" else None
-    request = MakeCalls(Memory(4 * LARGE), (Operands((place,), None, ()),), (), 60.0, target=target, traced=True)
+    request = MakeCalls(Memory(4 * LARGE), (Operands((place,), None, ()),), (), 60.0, target=target, record="trace")
     with Worker(kind, stage_runtime(tmp_path / "runtime"), tmp_path / "scratch") as worker:
         worker.ready()
         worker.load(submission, "scale", None, limits, gpu=gpu)

@@ -119,14 +119,15 @@ class Compiler:
         self._gpu, arch = request.target, request.target.arch
         self._launched, self.failures = [], []
         absent_gpu.provide(request.target)
-        reply = tracing.call(function, request, files) if request.traced else run.call(function, request, files, "cpu")
+        traced = request.record == "trace"
+        reply = tracing.call(function, request, files) if traced else run.call(function, request, files, "cpu")
         ended = reply.error
         failed, error = "", None
         for name, original, described in self.failures:
             if ended and (original.type, original.message) == (ended.type, ended.message):
                 failed = name
                 error = replace(described, traceback=described.traceback or ended.traceback)  # where it was launched
-        launched, left = [], MAX_TEXTS if request.traced else 0
+        launched, left = [], MAX_TEXTS if traced else 0
         for kernel, noted in self._launched[:MAX_KERNELS]:
             texts = texts_of(kernel, left) if left else ()
             left -= sum(len(one.packed) for one in texts)

@@ -291,7 +291,7 @@ def call(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> p
     """Make the calls: the outputs of each are in the arena afterwards. Raises LoadError."""
     try:
         with told_where(request.limit_s, kernel.place):
-            if request.traced:
+            if request.record == "trace":
                 return protocol.Reply(trace=_trace(kernel, request, files))
             launches = _call(kernel, request, files)
     except EndedBySignal as error:

@@ -1,4 +1,4 @@
-// Counts what the launches of a traced call access (`protocol.MakeCalls.traced`). Included by runtime.cpp alone.
+// Counts what the launches of a traced call access (`protocol.MakeCalls.record`). Included by runtime.cpp alone.
 //
 // A request is one access by a warp, as a GPU makes it. Threads run one after another here, so a request is put together: the k-th
 // execution of a place in the code by each lane of a warp, since the warp's last barrier or warp function, belongs to the k-th request of
