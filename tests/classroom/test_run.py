@@ -468,42 +468,43 @@ def test_another_grader_or_course_is_refused(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "here", "begun", "words"),
+    ("gpu", "here", "words"),
     [
-        ("", ["H100"], False, []),
-        ("H100", ["H100", "H100"], True, []),
-        ("", [""], True, []),
-        ("H100", ["H200"], True, ["the class has been graded on H100 so far, and this is H200"]),
-        ("H100", [""], True, ["the class has been graded on H100 so far, and this is a CPU"]),
-        ("", ["H100"], True, ["the class has been graded on a CPU so far, and this is H100"]),
+        (None, ["H100"], []),
+        ("H100", ["H100", "H100"], []),
+        ("", [""], []),
+        ("H100", ["H200"], ["the class has been graded on H100 so far, and this is H200"]),
+        ("H100", [""], ["the class has been graded on H100 so far, and this is a CPU"]),
+        ("", ["H100"], ["the class has been graded on a CPU so far, and this is H100"]),
     ],
 )
-def test_another_gpu_differs(room: Room, gpu: str, here: list[str], begun: bool, words: list[str]) -> None:
+def test_another_gpu_differs(room: Room, gpu: str | None, here: list[str], words: list[str]) -> None:
     made = [Station(ListedGpu(f"GPU-{number}", name) if name else None) for number, name in enumerate(here)]
     run = a_run(gpu=gpu, course=str(room.course), fingerprint=fingerprint(room.course))
-    assert differences(run, made, begun) == words
+    assert differences(run, made) == words
 
 
 @pytest.mark.parametrize(
-    ("fields", "seen", "begun", "words"),
+    ("gpu", "image", "seen", "words"),
     [
-        ({}, on("H100", "sha:1"), False, ""),
-        ({"gpu": "H100", "image_digest": "sha:1"}, on("H100", "sha:1"), True, ""),
-        ({"gpu": "H100"}, on("H200"), False, "on H100 so far, and this grading ran on H200"),
-        ({"gpu": "H100"}, on(None), True, "this grading ran on a CPU"),
-        ({"image_digest": "sha:1"}, on(None, "sha:2"), True, "in the image sha:1 so far.* ran in the image sha:2"),
-        ({}, on(None, "sha:2"), True, "without a container so far"),
-        ({}, on(None, fingerprint="f"), True, ""),
-        ({}, on("H100", fingerprint="g"), False, "was changed while the class is graded"),
+        (None, "", on("H100", "sha:1"), ""),
+        (None, "", on(None), ""),
+        ("H100", "sha:1", on("H100", "sha:1"), ""),
+        ("H100", "", on("H200"), "on H100 so far, and this grading ran on H200"),
+        ("H100", "", on(None), "this grading ran on a CPU"),
+        ("", "sha:1", on(None, "sha:2"), "in the image sha:1 so far.* ran in the image sha:2"),
+        ("", "", on(None, "sha:2"), "without a container so far"),
+        ("", "", on(None, fingerprint="f"), ""),
+        (None, "", on("H100", fingerprint="g"), "was changed while the class is graded"),
     ],
 )
 def test_a_grading_that_ran_otherwise_is_refused(
-    room: Room, fields: dict[str, str], seen: Report, begun: bool, words: str
+    room: Room, gpu: str | None, image: str, seen: Report, words: str
 ) -> None:
-    folder = room.make({}, fingerprint="f", **fields).run
+    folder = room.make({}, fingerprint="f", gpu=gpu, image_digest=image).run
     before = folder.run()
     with pytest.raises(ClassError, match=words) if words else contextlib.nullcontext():
-        settle(folder, seen, begun, anyway=False)
-    settled = {"gpu": seen.environment.gpu or "", "image_digest": seen.isolation.image or ""}
-    assert folder.run() == (before if begun or words else before.model_copy(update=settled))
-    settle(folder, seen, begun, anyway=True)
+        settle(folder, seen, anyway=False)
+    settled = before.model_copy(update={"gpu": seen.environment.gpu or "", "image_digest": seen.isolation.image or ""})
+    assert folder.run() == (before if gpu is not None or words else settled)
+    settle(folder, seen, anyway=True)
