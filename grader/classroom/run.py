@@ -7,6 +7,7 @@ locks a task that is left, removes the drafts of killed runs, and goes on.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -83,11 +84,14 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
         dispatch = Dispatch(folder, tasks, here, options, console, status)
         for words in found:
             dispatch.say(f"warning: {words}")
-        if (probe := lock(folder.path / LOCK, unlocked=options.anyway)) is not None:
-            if not probe.descriptors:
-                words = "lies on a file system without locks: see to it that one run alone is at work"
-                dispatch.say(f"warning: {folder.path} {words}")
-            probe.release()
+        try:
+            with lock(folder.path / LOCK) or contextlib.nullcontext():
+                pass
+        except ClassError:
+            if not options.anyway:
+                raise
+            words = "lies on a file system without locks: see to it that one run alone is at work"
+            dispatch.say(f"warning: {folder.path} {words}")
         drafted = [path for one in everything if any((path := folder.tasks(one.handin)).glob(DRAFTS))]
         for attempts in drafted:
             if held := lock(attempts / NAME, unlocked=options.anyway):  # otherwise a grading is running
@@ -241,7 +245,7 @@ class Dispatch:
 
         A task that a fault of this station spoilt goes to another station, if there is one.
         """
-        if station.lock() is None:
+        if not station.lock():
             return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
         if (free_mib := shutil.disk_usage(self.folder.path).free >> 20) < FULL_MIB:
             raise InfraError(f"the disk with {self.folder.path} has {free_mib} MiB left; make room, then start again")
@@ -259,7 +263,8 @@ class Dispatch:
                 self._later[task.handin] = now + ELSEWHERE_S
                 self._say_once(f"{task.words}: is being graded by another run; its grading is waited for at the end")
                 continue
-            try:
+            with contextlib.ExitStack() as held:
+                held.enter_context(own)
                 task = self.tasks[task.handin] = read_again(self.folder, task)  # another run may have ended it
                 if task.state == "left":
                     remove_drafts(attempts)
@@ -268,11 +273,8 @@ class Dispatch:
                     self.gradings[station.name] = RunningAttempt(
                         self.folder, task, own, self._command, station, limit_s
                     )
+                    held.pop_all()
                     return None
-            except BaseException:
-                own.release()
-                raise
-            own.release()
         return None
 
     def _finish(self, station: Station, ended: RunningAttempt) -> None:
