@@ -6,7 +6,7 @@ The course may have changed between the attempts.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from grader.classroom.folder import Student
 from grader.classroom.grades import Ended, Grades, changes_of_counting, number
@@ -20,25 +20,15 @@ MAX_CASES = 10  # that are counted at the end
 
 
 @dataclass(frozen=True)
-class GroupChange:
-    """A group of cases, or a speed case, whose points changed; a report without it has None.
+class Scored:
+    """A group of cases, or a speed case, with its points.
 
-    cases: title, and how the case ended before and after, of each that ended differently.
+    cases: by name: title, outcome, and words after it, of each case.
     """
 
     title: str
-    before: Points | None
-    after: Points | None
-    cases: tuple[tuple[str, str, str], ...]
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """The points and the ends of the cases of a group, or of a speed case."""
-
-    title: str
     points: Points
-    cases: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # by name: title, outcome, words after it
+    cases: dict[str, tuple[str, str, str]]
 
 
 def differences(grades: Grades, start: int | None = None, to: int | None = None) -> tuple[list[str], list[str]]:
@@ -67,12 +57,13 @@ def differences(grades: Grades, start: int | None = None, to: int | None = None)
         changed += 1
         held = "; the override holds" if grades.of(student).override is not None else ""
         attempts = f"attempt {before.number} → {after.number}"
-        lines.append(f"{shown(student)}: {_told(before.points)} → {_told(after.points)} points ({attempts}{held})")
-        for group in groups:
-            lines.append(f"  {group.title}: {_told(group.before)} → {_told(group.after)}")
-            lines += [f"    {title}: {was} → {now}" for title, was, now in group.cases]
-            lines += ["    each case ended as before: the course gives other points"] * (not group.cases)
-            by_case.update(f"{group.title}: {title}" for title, _, _ in group.cases)
+        lines.append(f"{shown(student)}: {_told(before)} → {_told(after)} points ({attempts}{held})")
+        for title, was, now in groups:
+            cases = ended_otherwise(was, now)
+            lines.append(f"  {title}: {_told(was)} → {_told(now)}")
+            lines += [f"    {case}: {old} → {new}" for case, old, new in cases]
+            lines += ["    each case ended as before: the course gives other points"] * (not cases)
+            by_case.update(f"{title}: {case}" for case, _, _ in cases)
     most = sorted(by_case.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_CASES]
     lines += [f"{count} students: {name}" for name, count in most if count > 1]
     lines.append(f"{changed} changed, {same} the same; students with one attempt are not compared")
@@ -93,45 +84,49 @@ def _pair(grades: Grades, student: Student, start: int | None, to: int | None) -
     return (before, after) if before and after else ""
 
 
-def compared(before: Report, after: Report) -> list[GroupChange]:
-    """The groups and speed cases whose points changed, in the order of the reports."""
-    old, new = _scored(before), _scored(after)
+def compared(before: Report, after: Report) -> list[tuple[str, Scored | None, Scored | None]]:
+    """The groups and speed cases whose points changed, in the order of the reports: the title, and what it was and is.
+
+    None stands for one that a report does not have.
+    """
+    old, new = scored(before), scored(after)
+    every = [(one.title, old.get(key), new.get(key)) for key, one in (new | old | new).items()]
+    return [(title, was, now) for title, was, now in every if not (was and now and was.points == now.points)]
+
+
+def ended_otherwise(was: Scored | None, now: Scored | None) -> list[tuple[str, str, str]]:
+    """The title of each case that ended differently, and how it ended before and after."""
     found = []
-    for key in [*new, *(key for key in old if key not in new)]:
-        was, now = old.get(key), new.get(key)
-        if was and now and was.points == now.points:
-            continue
-        cases = []
-        for name in dict.fromkeys([*(now.cases if now else ()), *(was.cases if was else ())]):
-            ends = [one.cases.get(name) if one else None for one in (was, now)]
-            outcomes = {end[1] for end in ends if end}
-            # Where two outcomes differ, they alone tell it.
-            words = [ABSENT if not end else end[1] + end[2] * (len(outcomes) == 1) for end in ends]
-            title = (ends[1] or ends[0] or (name,))[0]
-            cases += [(title, words[0], words[1])] * (words[0] != words[1])
-        title = (new | old)[key].title
-        found.append(GroupChange(title, was.points if was else None, now.points if now else None, tuple(cases)))
+    old, new = was.cases if was else {}, now.cases if now else {}
+    for name in {**new, **old}:
+        ends = [cases.get(name) for cases in (old, new)]
+        outcomes = {end[1] for end in ends if end}
+        # Where two outcomes differ, they alone tell it.
+        words = [ABSENT if not end else end[1] + end[2] * (len(outcomes) == 1) for end in ends]
+        title = (new | old)[name][0]
+        found += [(title, words[0], words[1])] * (words[0] != words[1])
     return found
 
 
-def _scored(report: Report) -> dict[tuple[str, ...], _Scored]:
-    found: dict[tuple[str, ...], _Scored] = {}
+def scored(report: Report) -> dict[tuple[str, ...], Scored]:
+    """The groups and speed cases of a report, by assignment, part and name."""
+    found: dict[tuple[str, ...], Scored] = {}
     for one, part in report.parts:
         title = one.title_of(part)
         for group in part.groups:
             cases = {case.name: (case.title, case.outcome.replace("_", " "), "") for case in group.cases}
-            found[one.name, part.name, group.name] = _Scored(f"{title}: {group.title}", group.points, cases)
+            found[one.name, part.name, group.name] = Scored(f"{title}: {group.title}", group.points, cases)
         for speed in part.speed.cases:
             wanted = dict.fromkeys(band.vs for band in speed.bands)
             timed = speed.measured.entrants if speed.measured else ()
             ratios = [f", {one.speedup.median:.3g}× {one.name}" for one in timed if one.speedup and one.name in wanted]
             ended = {speed.name: (speed.name, speed.outcome.replace("_", " "), "".join(ratios))}
-            found[one.name, part.name, "speed", speed.name] = _Scored(f"{title}: speed", speed.points, ended)
+            found[one.name, part.name, "speed", speed.name] = Scored(f"{title}: speed", speed.points, ended)
     return found
 
 
-def _told(points: Points | None) -> str:
-    if points is None:
+def _told(one: Ended | Scored | None) -> str:
+    if one is None or (points := one.points) is None:
         return ABSENT
     opened = f", {number(points.possible - points.graded)} open" if points.is_open else ""
     return f"{number(points.earned)} of {number(points.possible)}{opened}"

@@ -12,14 +12,12 @@ dot, and then renamed. All other files of a class can be made again from these.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -50,8 +48,8 @@ class ClassRun(Strict):
         fingerprint: of the grader's code and the course (`grader.fingerprint`), when the class was made.
         assignments: their names; empty for all.
         seed: of the inputs, the same for all hand-ins, so that no student has easier numbers.
-        gpu: the model of the grading GPU, as `NVIDIA H100 80GB HBM3`; empty until the first grading ends, and on a CPU.
-        image_digest: of the container's image; empty until the first grading ends, and on the host.
+        gpu: the model of the grading GPU, as `NVIDIA H100 80GB HBM3`; empty for a CPU, None until the first grading ends.
+        image_digest: of the container's image; empty on the host, and until the first grading ends.
     """
 
     version: Literal[1] = 1
@@ -67,7 +65,7 @@ class ClassRun(Strict):
     require_isolation: bool = False
     speed: bool = True
     effort: Literal["quick", "full"] = "full"
-    gpu: str = ""
+    gpu: str | None = None
     image_digest: str = ""
 
 
@@ -244,37 +242,26 @@ def file_names(run: ClassRun) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file, which appears whole and synced to the disk, or not at all. Raises OSError, InfraError if the disk is full."""
-    data = content.encode() if isinstance(content, str) else content
-    with full_disk_told(path, len(data)):
-        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(draft, 0o644)  # noqa: PTH101
-            os.replace(draft, path)  # noqa: PTH105
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+    """Write a file, which appears whole and synced to the disk, or not at all, and its folder if that is missing.
 
-
-@contextlib.contextmanager
-def full_disk_told(path: Path, size: int = 0) -> Iterator[None]:
-    """Raise an InfraError instead of an OSError that says that the disk is full.
-
-    Args:
-        path: is to be written.
-        size: its bytes.
+    Raises OSError, InfraError if the disk is full.
     """
+    data = content.encode() if isinstance(content, str) else content
+    draft = None
     try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(draft, 0o644)  # noqa: PTH101
+        os.replace(draft, path)  # noqa: PTH105
+    except BaseException as error:
+        if draft is not None:
+            Path(draft).unlink(missing_ok=True)
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         free = shutil.disk_usage(next(one for one in path.absolute().parents if one.exists())).free
-        wanted = f"{size / 1024:.1f} KiB are to be written, " if size else ""
-        raise InfraError(
-            f"{path}: {error.strerror}: {wanted}{free / 1024:.1f} KiB are left on that disk; make room, then start again"
-        ) from None
+        wanted = f"{len(data) / 1024:.1f} KiB are to be written, {free / 1024:.1f} KiB are left on that disk"
+        raise InfraError(f"{path}: {error.strerror}: {wanted}; make room, then start again") from None

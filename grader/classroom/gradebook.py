@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.classroom import gradescope
-from grader.classroom.folder import ClassError, RunFolder, Student, full_disk_told, write_whole
+from grader.classroom.folder import ClassError, RunFolder, Student, write_whole
 from grader.classroom.grades import Basis, Grade, Grades, number
 from grader.classroom.roster import folded, name_of, shown
 from grader.classroom.sheet import BOM, Row, Sheet, read_sheet, written
@@ -78,8 +78,6 @@ def export(
         raise ClassError(f"{form} {needs}")
     if template is not None and into.resolve() == template.resolve():
         raise ClassError(f"{into}: is the template, which stays as the platform gave it; name another file by --into")
-    with full_disk_told(into):
-        into.parent.mkdir(parents=True, exist_ok=True)
     if form == "csv":
         write_whole(into, BOM + table(every))  # by which Excel knows UTF-8
         return into, _told(every, basis)

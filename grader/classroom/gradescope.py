@@ -16,7 +16,7 @@ from typing import Any
 
 import grader.submission
 from grader.classroom import lookup
-from grader.classroom.folder import ClassError, RunFolder, file_names, full_disk_told, write_whole
+from grader.classroom.folder import ClassError, RunFolder, file_names, write_whole
 from grader.classroom.grades import Basis, Grade, number
 from grader.classroom.roster import folded, shown
 from grader.report.json_file import REPORT, read_report
@@ -68,8 +68,6 @@ def export(folder: RunFolder, grades: Sequence[Grade], basis: Basis, into: Path)
         for one in grades
         if one.student.handin and one.earned is not None
     }
-    with full_disk_told(into):
-        (into / "results").mkdir(parents=True, exist_ok=True)
     for student in folder.students().students:  # of an earlier export
         if student.key not in texts:
             (into / "results" / f"{student.key}.json").unlink(missing_ok=True)

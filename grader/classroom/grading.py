@@ -12,11 +12,11 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 from grader.assignment import stub_names
 from grader.classroom.folder import Attempt, ClassError, ClassRun, RunFolder, course_of, file_names, write_whole
-from grader.classroom.lock import Lock
 from grader.classroom.station import Station
 from grader.classroom.tasks import DRAFTS, UNUSABLE, Task
 from grader.console import EXIT_INFRA
@@ -137,7 +137,7 @@ class RunningAttempt:
         self,
         folder: RunFolder,
         task: Task,
-        own: Lock,
+        own: FileIO,
         command: Command,
         station: Station,
         limit_s: float = LIMIT_S,
@@ -232,7 +232,7 @@ class RunningAttempt:
             self.discard()
             return False
         _sync(self._attempts)
-        self._own.release()
+        self._own.close()
         return True
 
     def discard(self) -> None:
@@ -241,7 +241,7 @@ class RunningAttempt:
             _signal(self._process, signal.SIGKILL)
             self._process.wait()
         remove(self.draft)
-        self._own.release()
+        self._own.close()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
@@ -250,9 +250,9 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def _start(words: Sequence[str], output: Path, station: Station, own: Lock | None = None) -> subprocess.Popen[bytes]:
+def _start(words: Sequence[str], output: Path, station: Station, own: FileIO | None = None) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if name != "GRADER_GPU"}
-    held = [descriptor for one in (own, station.held) if one for descriptor in one.descriptors]
+    held = [one.fileno() for one in (own, station.held) if one]
     cores = ",".join(map(str, station.cores))
     with output.open("wb") as file:
         return subprocess.Popen(

@@ -19,8 +19,8 @@ import errno
 import fcntl
 import os
 import tempfile
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 from grader.classroom.folder import ClassError
@@ -30,59 +30,40 @@ WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 LOCKS_OF_MACHINE = Path("/run/lock")  # world-writable on Linux, emptied by a reboot
 
 
-@dataclass
-class Lock:
-    """A held lock. A context manager.
-
-    Attributes:
-        descriptors: for a child process that is to hold the lock too; empty on a file system without locks.
-    """
-
-    descriptors: tuple[int, ...] = ()
-
-    def release(self) -> None:
-        for one in self.descriptors:
-            os.close(one)
-        self.descriptors = ()
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = False) -> Lock | None:
+def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = False) -> FileIO | None:
     """Take the lock of a file, which is created if missing; None if another process holds the lock.
+
+    Returns:
+        The file. Closing it releases the lock, unless a child process has got its descriptor.
 
     Args:
         place: where the holder grades, as `node3 GPU-1234`; empty if it does not.
         wait: whether to wait until the lock is free.
-        unlocked: whether to return a lock without effect on a file system without locks.
+        unlocked: whether to take a lock that holds nobody off on a file system without locks.
 
     Raises:
         ClassError: the file system has no locks, and `unlocked` is not set.
         OSError: the file cannot be opened.
     """
-    descriptor = _opened(path)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BaseException as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(FileIO(_opened(path), "r"))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
             return None
-        if not isinstance(error, OSError) or error.errno not in WITHOUT_LOCKS:
-            raise
-        if unlocked:
-            return Lock()
-        raise ClassError(
-            f"{path.parent}: lies on a file system without locks ({error.strerror}), where nothing keeps two runs apart; "
-            "copy the class to another one, or see to it that one run alone is at work and say --anyway"
-        ) from None
-    with contextlib.suppress(OSError):  # another user's file, or a full disk: the content is only for people
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, place.encode(), 0)
-    return Lock((descriptor,))
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+            if not unlocked:
+                raise ClassError(
+                    f"{path.parent}: lies on a file system without locks ({error.strerror}), where nothing keeps two runs "
+                    "apart; copy the class to another one, or see to it that one run alone is at work and say --anyway"
+                ) from None
+        with contextlib.suppress(OSError):  # another user's file, or a full disk: the content is only for people
+            os.ftruncate(file.fileno(), 0)
+            os.pwrite(file.fileno(), place.encode(), 0)
+        opened.pop_all()
+        return file
 
 
 def holder(path: Path) -> tuple[str, datetime] | None:

@@ -7,6 +7,7 @@ locks a task that is left, removes the drafts of killed runs, and goes on.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -77,19 +78,20 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
     if lost := [one.handin for one in tasks if not (folder.handins / one.handin).is_dir()]:
         raise ClassError(f"{folder.handins}: {', '.join(lost)}: the files of a hand-in that counts are not there")
     here = stations(run, () if run.device == "cpu" else options.found(), options.gpus, options.locks)
-    graded = any(not attempt.fault for one in everything for attempt in one.attempts)
-    begun = graded or bool(run.gpu or run.image_digest)
-    found = differences(run, here, begun)
+    found = differences(run, here)
     refuse([] if options.anyway else found)
     with console.status("") as status:
-        dispatch = Dispatch(folder, tasks, here, options, console, status, begun)
+        dispatch = Dispatch(folder, tasks, here, options, console, status)
         for words in found:
             dispatch.say(f"warning: {words}")
-        if (probe := lock(folder.path / LOCK, unlocked=options.anyway)) is not None:
-            if not probe.descriptors:
-                words = "lies on a file system without locks: see to it that one run alone is at work"
-                dispatch.say(f"warning: {folder.path} {words}")
-            probe.release()
+        try:
+            with lock(folder.path / LOCK) or contextlib.nullcontext():
+                pass
+        except ClassError:
+            if not options.anyway:
+                raise
+            words = "lies on a file system without locks: see to it that one run alone is at work"
+            dispatch.say(f"warning: {folder.path} {words}")
         drafted = [path for one in everything if any((path := folder.tasks(one.handin)).glob(DRAFTS))]
         for attempts in drafted:
             if held := lock(attempts / NAME, unlocked=options.anyway):  # otherwise a grading is running
@@ -111,12 +113,8 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
 # What gradings of one class must not mix ------------------------------------------------------------------------------
 
 
-def differences(run: ClassRun, stations: Sequence[Station], begun: bool) -> list[str]:
-    """Differences of this grader, course and machine from those of the class, as sentences. Raises ClassError.
-
-    Args:
-        begun: whether the class has a graded attempt, and so a GPU (or the CPU).
-    """
+def differences(run: ClassRun, stations: Sequence[Station]) -> list[str]:
+    """Differences of this grader, course and machine from those of the class, as sentences. Raises ClassError."""
     course = course_of(run)
     models = sorted({one.gpu.name if one.gpu else "" for one in stations})
     found = []
@@ -126,7 +124,7 @@ def differences(run: ClassRun, stations: Sequence[Station], begun: bool) -> list
         found.append(f"the course in {course}, or the grader's code, is not what it was when the class was made")
     if len(models) > 1:
         found.append(f"this machine has GPUs of several models ({', '.join(models)}); name those of one model by --gpu")
-    elif begun and models != [run.gpu]:
+    elif run.gpu is not None and models != [run.gpu]:
         found.append(f"the class has been graded on {run.gpu or 'a CPU'} so far, and this is {models[0] or 'a CPU'}")
     return found
 
@@ -139,11 +137,10 @@ def refuse(found: Sequence[str]) -> None:
         )
 
 
-def settle(folder: RunFolder, report: Report, begun: bool, anyway: bool) -> None:
+def settle(folder: RunFolder, report: Report, anyway: bool) -> None:
     """Compare a report with run.json, which the first report completes. Raises ClassError, OSError.
 
     Args:
-        begun: whether the class has a graded attempt.
         anyway: whether to accept differences.
     """
     held = lock(folder.path / LOCK, wait=True, unlocked=True)
@@ -151,18 +148,18 @@ def settle(folder: RunFolder, report: Report, begun: bool, anyway: bool) -> None
     with held:
         run = folder.run()
         gpu, image = report.environment.gpu or "", report.isolation.image or ""
-        begun = begun or bool(run.gpu or run.image_digest)  # by another machine just now
+        is_first = run.gpu is None
         found = []
-        if begun and gpu != run.gpu:
+        if not is_first and gpu != run.gpu:
             models = (run.gpu or "a CPU", gpu or "a CPU")
             found.append("the class has been graded on {} so far, and this grading ran on {}".format(*models))
-        if begun and image != run.image_digest:
+        if not is_first and image != run.image_digest:
             ways = [f"in the image {one}" if one else "without a container" for one in (run.image_digest, image)]
             found.append("the class has been graded {} so far, and this grading ran {}".format(*ways))
         if report.fingerprint not in ("", run.fingerprint):
             found.append("the course or the grader's code was changed while the class is graded")
         refuse([] if anyway else found)
-        if not begun and (gpu or image):
+        if is_first:
             folder.write(run.model_copy(update={"gpu": gpu, "image_digest": image}))
 
 
@@ -171,9 +168,6 @@ def settle(folder: RunFolder, report: Report, begun: bool, anyway: bool) -> None
 
 class Dispatch:
     """The run of a class on one machine.
-
-    Args:
-        begun: whether the class has a graded attempt.
 
     Attributes:
         tasks: by hand-in, in the order of grading.
@@ -190,7 +184,6 @@ class Dispatch:
         options: Options,
         console: Console,
         status: Status | None = None,
-        begun: bool = False,
     ) -> None:
         self.folder = folder
         self.facts = folder.run()
@@ -203,7 +196,6 @@ class Dispatch:
         self._command = options.command or grader_run(self.facts)
         self._console = console
         self._status = status if console.is_terminal and not console.is_dumb_terminal else None
-        self._begun = begun
         self._later: dict[str, float] = {}  # when a hand-in may be asked for again, by the monotonic clock
         self._said: set[str] = set()
         self._told = ""
@@ -253,7 +245,7 @@ class Dispatch:
 
         A task that a fault of this station spoilt goes to another station, if there is one.
         """
-        if station.lock() is None:
+        if not station.lock():
             return self._say_once(f"{station.name} grades for another run on this machine; waiting for it")
         if (free_mib := shutil.disk_usage(self.folder.path).free >> 20) < FULL_MIB:
             raise InfraError(f"the disk with {self.folder.path} has {free_mib} MiB left; make room, then start again")
@@ -271,7 +263,8 @@ class Dispatch:
                 self._later[task.handin] = now + ELSEWHERE_S
                 self._say_once(f"{task.words}: is being graded by another run; its grading is waited for at the end")
                 continue
-            try:
+            with contextlib.ExitStack() as held:
+                held.enter_context(own)
                 task = self.tasks[task.handin] = read_again(self.folder, task)  # another run may have ended it
                 if task.state == "left":
                     remove_drafts(attempts)
@@ -280,11 +273,8 @@ class Dispatch:
                     self.gradings[station.name] = RunningAttempt(
                         self.folder, task, own, self._command, station, limit_s
                     )
+                    held.pop_all()
                     return None
-            except BaseException:
-                own.release()
-                raise
-            own.release()
         return None
 
     def _finish(self, station: Station, ended: RunningAttempt) -> None:
@@ -298,8 +288,7 @@ class Dispatch:
             station.out = f"{station.place} is taken out: it grades the course's own files no better: {attempt.fault}"
         else:
             if report is not None:
-                settle(self.folder, report, self._begun, self._options.anyway)
-                self._begun = True
+                settle(self.folder, report, self._options.anyway)
             published = ended.publish(attempt)
             del self.gradings[station.name]
             task = read_again(self.folder, ended.task)

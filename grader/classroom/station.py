@@ -6,11 +6,12 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from io import FileIO
 from itertools import chain, groupby
 from pathlib import Path
 
 from grader.classroom.folder import ClassRun
-from grader.classroom.lock import Lock, lock, lock_of
+from grader.classroom.lock import lock, lock_of
 from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError, UsageError
 
@@ -34,7 +35,7 @@ class Station:
     gpu: ListedGpu | None
     locks: Path | None = None
     cores: Sequence[int] = ()
-    held: Lock | None = None
+    held: FileIO | None = None
     out: str = ""
     waits: bool = False
     row: list[str] = field(default_factory=list)
@@ -48,16 +49,16 @@ class Station:
         """The machine and the station, for people."""
         return f"{socket.gethostname()} {self.name}"
 
-    def lock(self) -> Lock | None:
-        """Lock the station for its gradings; None if another run on this machine holds the GPU. Runs may share a CPU."""
-        if self.held is None:
-            self.held = lock(lock_of(self.gpu.uuid, self.locks), self.place) if self.gpu else Lock()
+    def lock(self) -> bool:
+        """Lock the station for its gradings; False if another run on this machine holds the GPU. Runs may share a CPU."""
+        if self.gpu is not None and self.held is None:
+            self.held = lock(lock_of(self.gpu.uuid, self.locks), self.place)
             self.waits = self.held is None
-        return self.held
+        return not self.waits
 
     def release(self) -> None:
         if self.held is not None:
-            self.held.release()
+            self.held.close()
         self.held = None
 
     def note(self, handin: str, fault: str) -> None:

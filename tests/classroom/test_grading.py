@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,17 +18,26 @@ import pytest
 
 from grader.classroom.folder import Attempt, ClassRun
 from grader.classroom.grading import LIMIT_S, RunningAttempt, grader_run, why_unusable
-from grader.classroom.lock import NAME, Lock, lock
+from grader.classroom.lock import NAME, lock
 from grader.classroom.station import Station
 from grader.classroom.tasks import Task
 from grader.nvidia import ListedGpu
 from grader.report.model import Report
 from tests.conftest import IMPORTS, ROOT, Course
-from tests.support.gradings import AT, Scripted, report
+from tests.support.gradings import AT, Scripted, is_free, report
 
 Make = Callable[[str], Scripted]
 T = TypeVar("T")
 HANDIN, OUTPUT = Path("/h"), Path("/o")
+STARTED: list[RunningAttempt] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Ends what a test has started and left."""
+    yield
+    while STARTED:
+        STARTED.pop().discard()
 
 
 @pytest.fixture
@@ -45,8 +54,9 @@ def scripted(tmp_path: Path, course: Course) -> Make:
 
 def start(scripted: Scripted, station: Station | None = None, limit_s: float = LIMIT_S) -> RunningAttempt:
     task = Task(scripted.handin("alice"), ("alice",), 1, tuple(scripted.attempts("alice")))
-    own = lock(scripted.run.tasks(task.handin) / NAME) or Lock()
-    return RunningAttempt(scripted.run, task, own, scripted.command, station or Station(None), limit_s)
+    own = lock(scripted.run.tasks(task.handin) / NAME) or pytest.fail("it is free")
+    STARTED.append(RunningAttempt(scripted.run, task, own, scripted.command, station or Station(None), limit_s))
+    return STARTED[-1]
 
 
 def result(grading: RunningAttempt, why_unusable: str = "") -> tuple[Attempt, Report | None]:
@@ -184,11 +194,12 @@ def test_a_grading_dies_with_the_program_that_started_it(scripted: Make) -> None
 from pathlib import Path
 from grader.classroom.folder import RunFolder
 from grader.classroom.grading import RunningAttempt
-from grader.classroom.lock import Lock
+from grader.classroom.lock import lock
 from grader.classroom.station import Station
 from grader.classroom.tasks import Task
 command = lambda *_: {made.command(made.run.handins / made.handin("alice"), Path("/o"), None)!r}
-RunningAttempt(RunFolder(Path({str(made.run.path)!r})), Task({made.handin("alice")!r}, ("alice",), 1), Lock(), command, Station(None))
+task, own = Task({made.handin("alice")!r}, ("alice",), 1), lock(Path({str(made.notes / "lock")!r}))
+RunningAttempt(RunFolder(Path({str(made.run.path)!r})), task, own, command, Station(None))
 import signal; signal.pause()
 """
     program = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": IMPORTS})
@@ -204,10 +215,10 @@ def test_a_grading_holds_the_locks_that_it_was_given(scripted: Make, tmp_path: P
     held = lock(tmp_path / "x.lock")
     assert held is not None
     grading = start(scripted("sleep 100"), Station(ListedGpu("GPU-1", "H100"), held=held))
-    held.release()
-    assert lock(tmp_path / "x.lock") is None
+    held.close()
+    assert not is_free(tmp_path / "x.lock")
     grading.discard()
-    assert lock(tmp_path / "x.lock") is not None
+    assert is_free(tmp_path / "x.lock")
 
 
 def wait_for(path: Path, read: Callable[[str], T] = int) -> T:  # type: ignore[assignment]

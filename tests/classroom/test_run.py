@@ -33,7 +33,7 @@ from grader.nvidia import ListedGpu
 from grader.report.model import Environment, Isolation, Report
 from grader.sandbox.base import InfraError, UsageError
 from tests.conftest import Course
-from tests.support.gradings import AT, Scripted, report
+from tests.support.gradings import AT, Scripted, is_free, report
 
 H100 = "H100"
 
@@ -258,7 +258,7 @@ def test_what_another_run_grades_is_waited_for(room: Room) -> None:
     def look(dispatch: Dispatch) -> None:
         if len(dispatch.left) == 1 and not (folder / "attempt.1").exists():
             shutil.copytree(made.run.tasks(made.handin("bob")) / "attempt.1", folder / "attempt.1")
-            other.release()
+            other.close()
 
     room.dispatch(made, each_tick=look).run()
     assert len(made.started) == 1
@@ -273,7 +273,7 @@ def test_what_another_run_was_killed_over_is_graded_here(room: Room) -> None:
     other = lock(folder / NAME)
     assert other is not None
     begun = time.monotonic()
-    room.dispatch(made, each_tick=lambda _: other.release() if time.monotonic() > begun + 0.5 else None).run()
+    room.dispatch(made, each_tick=lambda _: other.close() if time.monotonic() > begun + 0.5 else None).run()
     assert states(made) == {"graded": 1}
     assert made.leftovers == []
     (folder / ".attempt.2-killed").mkdir()
@@ -283,8 +283,8 @@ def test_what_another_run_was_killed_over_is_graded_here(room: Room) -> None:
 
 def test_a_gpu_of_another_run_is_waited_for(room: Room) -> None:
     made = room.make({"alice": "graded", "bob": "true; graded"})
-    other = Station(ListedGpu("GPU-1", H100), room.folder).lock()
-    assert other is not None
+    other = Station(ListedGpu("GPU-1", H100), room.folder)
+    assert other.lock()
 
     def look(dispatch: Dispatch) -> None:
         assert all(gpu == "GPU-2" for _, gpu in made.started)
@@ -292,6 +292,7 @@ def test_a_gpu_of_another_run_is_waited_for(room: Room) -> None:
             other.release()
 
     room.dispatch(made, 2, look).run()
+    other.release()
     assert room.said.count("GPU-1 grades for another run on this machine; waiting for it") == 1
     assert states(made) == {"graded": 2}
 
@@ -300,10 +301,10 @@ def test_a_run_keeps_a_gpu_from_its_first_hand_in_to_the_last(room: Room) -> Non
     made = room.make({f"s{number}": f"true {number}; graded" for number in range(3)})
 
     def look(_: Dispatch) -> None:
-        assert lock(lock_of("GPU-1", room.folder)) is None or states(made) == {"graded": 3}
+        assert not is_free(lock_of("GPU-1", room.folder)) or states(made) == {"graded": 3}
 
     room.dispatch(made, 1, look).run()
-    assert lock(lock_of("GPU-1", room.folder)) is not None
+    assert is_free(lock_of("GPU-1", room.folder))
     assert made.leftovers == []
 
 
@@ -352,7 +353,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_draft(room: Room, monkeypat
     assert made.leftovers == []
     deadline = time.monotonic() + 30  # until the kernel has ended the last of a killed group, which holds the lock
     for name in ("alice", "bob"):
-        while lock(made.run.tasks(made.handin(name)) / NAME) is None:
+        while not is_free(made.run.tasks(made.handin(name)) / NAME):
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
@@ -468,42 +469,43 @@ def test_another_grader_or_course_is_refused(room: Room) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "here", "begun", "words"),
+    ("gpu", "here", "words"),
     [
-        ("", ["H100"], False, []),
-        ("H100", ["H100", "H100"], True, []),
-        ("", [""], True, []),
-        ("H100", ["H200"], True, ["the class has been graded on H100 so far, and this is H200"]),
-        ("H100", [""], True, ["the class has been graded on H100 so far, and this is a CPU"]),
-        ("", ["H100"], True, ["the class has been graded on a CPU so far, and this is H100"]),
+        (None, ["H100"], []),
+        ("H100", ["H100", "H100"], []),
+        ("", [""], []),
+        ("H100", ["H200"], ["the class has been graded on H100 so far, and this is H200"]),
+        ("H100", [""], ["the class has been graded on H100 so far, and this is a CPU"]),
+        ("", ["H100"], ["the class has been graded on a CPU so far, and this is H100"]),
     ],
 )
-def test_another_gpu_differs(room: Room, gpu: str, here: list[str], begun: bool, words: list[str]) -> None:
+def test_another_gpu_differs(room: Room, gpu: str | None, here: list[str], words: list[str]) -> None:
     made = [Station(ListedGpu(f"GPU-{number}", name) if name else None) for number, name in enumerate(here)]
     run = a_run(gpu=gpu, course=str(room.course), fingerprint=fingerprint(room.course))
-    assert differences(run, made, begun) == words
+    assert differences(run, made) == words
 
 
 @pytest.mark.parametrize(
-    ("fields", "seen", "begun", "words"),
+    ("gpu", "image", "seen", "words"),
     [
-        ({}, on("H100", "sha:1"), False, ""),
-        ({"gpu": "H100", "image_digest": "sha:1"}, on("H100", "sha:1"), True, ""),
-        ({"gpu": "H100"}, on("H200"), False, "on H100 so far, and this grading ran on H200"),
-        ({"gpu": "H100"}, on(None), True, "this grading ran on a CPU"),
-        ({"image_digest": "sha:1"}, on(None, "sha:2"), True, "in the image sha:1 so far.* ran in the image sha:2"),
-        ({}, on(None, "sha:2"), True, "without a container so far"),
-        ({}, on(None, fingerprint="f"), True, ""),
-        ({}, on("H100", fingerprint="g"), False, "was changed while the class is graded"),
+        (None, "", on("H100", "sha:1"), ""),
+        (None, "", on(None), ""),
+        ("H100", "sha:1", on("H100", "sha:1"), ""),
+        ("H100", "", on("H200"), "on H100 so far, and this grading ran on H200"),
+        ("H100", "", on(None), "this grading ran on a CPU"),
+        ("", "sha:1", on(None, "sha:2"), "in the image sha:1 so far.* ran in the image sha:2"),
+        ("", "", on(None, "sha:2"), "without a container so far"),
+        ("", "", on(None, fingerprint="f"), ""),
+        (None, "", on("H100", fingerprint="g"), "was changed while the class is graded"),
     ],
 )
 def test_a_grading_that_ran_otherwise_is_refused(
-    room: Room, fields: dict[str, str], seen: Report, begun: bool, words: str
+    room: Room, gpu: str | None, image: str, seen: Report, words: str
 ) -> None:
-    folder = room.make({}, fingerprint="f", **fields).run
+    folder = room.make({}, fingerprint="f", gpu=gpu, image_digest=image).run
     before = folder.run()
     with pytest.raises(ClassError, match=words) if words else contextlib.nullcontext():
-        settle(folder, seen, begun, anyway=False)
-    settled = {"gpu": seen.environment.gpu or "", "image_digest": seen.isolation.image or ""}
-    assert folder.run() == (before if begun or words else before.model_copy(update=settled))
-    settle(folder, seen, begun, anyway=True)
+        settle(folder, seen, anyway=False)
+    settled = before.model_copy(update={"gpu": seen.environment.gpu or "", "image_digest": seen.isolation.image or ""})
+    assert folder.run() == (before if gpu is not None or words else settled)
+    settle(folder, seen, anyway=True)

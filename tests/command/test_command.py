@@ -460,9 +460,9 @@ def test_the_judge_of_a_killed_run_holds_the_locks_of_the_run(course: Course, tm
     running = subprocess.Popen(
         [sys.executable, "-m", "grader", "run", *words, "--output", tmp_path / "out"],
         env=os.environ | {"PYTHONPATH": IMPORTS},
-        pass_fds=held.descriptors,
+        pass_fds=[held.fileno()],
     )
-    held.release()
+    held.close()
     judges: list[psutil.Process] = []
     while not (judges := psutil.Process(running.pid).children()):
         time.sleep(0.05)
@@ -474,7 +474,7 @@ def test_the_judge_of_a_killed_run_holds_the_locks_of_the_run(course: Course, tm
     psutil.wait_procs(judges, timeout=10)
     after = lock(tmp_path / "lock", "there")
     assert after is not None
-    after.release()
+    after.close()
 
 
 # A killed process closes its pipes, and its children have another parent after that: here at a line on its standard input.

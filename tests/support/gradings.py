@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grader
 from grader.classroom.folder import Attempt, ClassRun, RunFolder, Student, Students
+from grader.classroom.lock import lock
 from grader.fingerprint import fingerprint
 from grader.report.model import Environment, Isolation, Points, Report, SubmissionInfo
 
@@ -40,6 +41,13 @@ def report(**fields: object) -> Report:
         "assignments": (),
     }
     return Report(**whole | fields)  # type: ignore[arg-type]
+
+
+def is_free(path: Path) -> bool:
+    """Whether nobody holds the lock of a file."""
+    if (held := lock(path)) is not None:
+        held.close()
+    return held is not None
 
 
 class Scripted:
