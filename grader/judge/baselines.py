@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
 from grader.assignment import Device
+from grader.background import later
 from grader.judge.cases import BoundSpeedCase
 from grader.judge.environment import driver_version
 from grader.judge.loading import load_file
@@ -43,18 +45,28 @@ class Baselines:
     def __init__(self, pool: WorkerPool, course: Path, caches: Path | None) -> None:
         self._pool, self._course, self.caches = pool, course, caches
         self.workers: dict[str, Worker] = {}
-        self._loaded: dict[str, str] = {}
+        self._holds: dict[str, str] = {}  # what each worker has loaded
+        self._ahead: Future[Worker] | None = None
+
+    def load_ahead(self, case: BoundSpeedCase) -> None:
+        """Have torch.compile's worker load the code of a case in the background: what it compiles first takes 10 s on a GPU."""
+        self._ahead = later(lambda: self._loaded(COMPILE, case))
+
+    def settle(self) -> None:
+        """Wait until nothing is loaded in the background: that would disturb a benchmark, and a case that measures memory."""
+        if self._ahead is not None:
+            wait([self._ahead])
+            self._ahead = None  # if it has failed, `worker` raises the error again
 
     def start(self, names: Iterable[str]) -> None:
         """Start the workers of these names that do not live; they get ready side by side. Raises Fault."""
+        self.settle()
         for name in names:
-            worker = self.workers.get(name)
-            if worker is None or not worker.lives():
-                self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
-                self._loaded.pop(name, None)
+            self._start(name)
 
     def end(self) -> None:
         """End all workers. `worker` starts them again on demand."""
+        self.settle()
         end_all(self.workers.values())
 
     def worker(self, name: str, case: BoundSpeedCase) -> Worker:
@@ -63,10 +75,20 @@ class Baselines:
         Raises:
             Fault: the code cannot be loaded, by a fault of the course or of the machine.
         """
-        self.start([name])
-        worker = self.workers[name]
+        self.settle()
+        return self._loaded(name, case)
+
+    def _start(self, name: str) -> Worker:
+        worker = self.workers.get(name)
+        if worker is None or not worker.lives():
+            worker = self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
+            self._holds.pop(name, None)
+        return worker
+
+    def _loaded(self, name: str, case: BoundSpeedCase) -> Worker:
+        worker = self._start(name)
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
-        if self._loaded.get(name) != what:
+        if self._holds.get(name) != what:
             worker.ready()
             try:
                 self._load(worker, name, case)
@@ -74,7 +96,7 @@ class Baselines:
                 if fault.whose == "machine":
                     raise
                 raise Fault.of_machine(f"the baseline {name} of {case.id} cannot be loaded: {fault.message}") from None
-            self._loaded[name] = what
+            self._holds[name] = what
         return worker
 
     def _load(self, worker: Worker, name: str, case: BoundSpeedCase) -> None:

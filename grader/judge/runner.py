@@ -211,10 +211,11 @@ class Runner:
         return None
 
     def _wait_for_others(self, case: Work) -> None:
-        """Wait for the lanes, because other workers change how much GPU memory is free. On a small GPU, end idle workers
-        that hold memory the case needs.
+        """Wait for the lanes and for a loading baseline, because other workers change how much GPU memory is free. On a
+        small GPU, end idle workers that hold memory the case needs.
         """
         self.lanes.finish()
+        self.workers.baselines.settle()
         needed_gib = case.case.memory_gib if isinstance(case, BoundCase) else None
         if self.run.device_name == "cuda" and self.run.free_gib() < (needed_gib or 0.0):
             self.workers.end_idle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,6 +85,25 @@ def test_each_baseline_has_a_worker_which_loads_once_for_a_case(case: BoundSpeed
     started[0].alive = False
     assert baselines.worker("compile", case) is started[3]
     assert started[3].loaded == [("baselines.py", "eager", True)]
+
+
+def test_torch_compile_is_loaded_in_the_background_and_nobody_is_timed_beside_it(case: BoundSpeedCase) -> None:
+    go_on, done = threading.Event(), list[str]()
+
+    class Slow(StandIn):
+        def load(self, *given: Any, **how: Any) -> None:
+            assert go_on.wait(20)
+            super().load(*given, **how)
+            done.append("loaded")
+
+    pool: Any = SimpleNamespace(device="cuda", start_own=lambda *_: Slow())
+    baselines = Baselines(pool, ROOT, None)
+    baselines.load_ahead(case)
+    threading.Timer(0.05, go_on.set).start()
+    baselines.start(["eager"])
+    assert done == ["loaded"]
+    assert baselines.worker("compile", case) is baselines.workers["compile"]
+    assert done == ["loaded"]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ class Stage:
             assignments=ASSIGNMENTS,
             is_busy=False,
             end_lanes=lambda _lanes: None,
+            baselines=SimpleNamespace(settle=lambda: self.done.append("baselines")),
             end_idle=lambda: self.done.append("idle ended"),
         )
         self.lanes = Lanes(lanes, self.judge)
@@ -265,3 +266,9 @@ def test_parts_that_hang_are_left_and_the_others_run() -> None:
 def test_what_is_smaller_on_a_cpu_says_so() -> None:
     stage = run(Stage(case("gelu", "g0", cpu={"n": 7}), case("gelu", "g1"), device="cpu"))
     assert stage.tries == {"g0": "tries it; smaller on the CPU", "g1": "tries it"}
+
+
+@pytest.mark.parametrize("declared", [{"memory_gib": 8.0}, {"max_extra_mib": 512.0}])
+def test_a_case_that_runs_alone_waits_for_what_is_loaded_in_the_background(declared: dict[str, float]) -> None:
+    assert run(Stage(case("gelu", "g0", **declared))).done[:2] == ["looked", "baselines"]
+    assert "baselines" not in run(Stage(case("gelu", "g0"))).done

@@ -76,6 +76,7 @@ class SpeedTests:
         `Benchmarks.measure`.
         """
         place, shared = sizes.place, self._benchmarks
+        shared.workers.baselines.settle()  # it holds memory too
         shared.run.gauge.look_again()
         case = self._skip.fitting(place, sizes)
         evidence.size = case.case.tries
