@@ -34,7 +34,7 @@ from grader.problem import load_problem
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
 
-# Hypothesis imports `numpy.random` if NumPy is installed, and Python `encodings.ascii` for the codec.
+# Hypothesis imports `numpy.random` if NumPy is installed, and Python `encodings.ascii` for the codec "ascii".
 FOR_THREADS = (NEEDED_FOR_GRADIENTS, "cuda.bindings.driver", "cuda.bindings.runtime", "numpy.random", "encodings.ascii")
 
 
@@ -116,7 +116,7 @@ def load_compiled_baseline(run: Run, workers: Workers) -> None:
 
 
 def import_ahead() -> None:
-    """Import before the judge's threads start: pytest fails if an import adds loggers while pytest walks over them."""
+    """Import what lanes need before they start: threads that import modules which import each other may see half of one."""
     for name in FOR_THREADS:
         with suppress(ImportError):  # the code that needs the module will raise this again
             importlib.import_module(name)
