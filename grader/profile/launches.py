@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from grader.profile.compiled import Compiled, coalescing, read
+from grader.profile.compiled import Compiled, read
 from grader.profile.model import Occupancy, Waves
 from grader.profile.occupancy import occupancy, waves
 from grader.protocol import CompiledKernel, Gpu, TracedAccess, TracedLaunch
@@ -31,14 +31,12 @@ class Facts:
         registers, spilled_bytes: of a thread; None if they are not known.
         shared_bytes: of a block, without what a CUDA launch adds.
         texts: what TTGIR and PTX say.
-        ratios: by verb and line, sectors by the fewest possible.
     """
 
     registers: int | None = None
     spilled_bytes: int | None = None
     shared_bytes: int = 0
     texts: Compiled = field(default_factory=Compiled)
-    ratios: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class Launch:
             return None
         if access.least_sectors:
             return max(access.sectors / access.least_sectors, 1.0)
-        return self.facts.ratios.get((access.verb, access.line)) or _ratio_of_steps(access)
+        return _ratio_of_steps(access)
 
     def asked(self, access: TracedAccess) -> float:
         """Bytes that the lanes of the whole launch ask for."""
@@ -237,19 +235,7 @@ def launches(traced: Sequence[TracedLaunch], compiled: Sequence[CompiledKernel],
             _, kernel, facts = fitting[min(seen.get(name, 0), len(fitting) - 1)]
             file = next((one.file for one in launch.accesses if one.file), "")
             if kernel.texts and file:
-                texts = read(kernel, file)
-                facts = replace(facts, texts=texts, ratios=_ratios(texts, launch))
+                facts = replace(facts, texts=read(kernel, file))
             launch = replace(launch, threads=kernel.warps * gpu.warp or launch.threads)
         seen[name] = seen.get(name, 0) + 1
         yield Launch(launch, facts, gpu)
-
-
-def _ratios(texts: Compiled, launch: TracedLaunch) -> dict[tuple[str, int], float]:
-    """By verb and line, the most sectors by the fewest possible of an access whose block has a known layout."""
-    ratios: dict[tuple[str, int], float] = {}
-    for one in launch.accesses:
-        place = one.verb, one.line
-        known = (coalescing(one, layout, texts.widths.get(place, 0)) for layout in texts.layouts.get(place, ()))
-        if one.space == "global" and (fewest := [ratio for ratio in known if ratio is not None]):
-            ratios[place] = max(min(fewest), ratios.get(place, 0.0))
-    return ratios

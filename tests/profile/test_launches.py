@@ -90,11 +90,6 @@ def test_steps_tell_the_fewest_sectors_of_any_layout(
     assert launch().ratio(access) == ratio
 
 
-def test_the_compilers_ratio_counts_before_the_steps() -> None:
-    access = of_programs("reads", "x_ptr", 5, 1024)
-    assert Launch(rows(), Facts(ratios={("reads", 5): 4.0}), H200).ratio(access) == 4.0
-
-
 def test_shared_memory_has_passes_and_no_sectors() -> None:
     shared = of_warps(
         "reads", "tile", 7, RAN, space="shared", sectors=0, least_sectors=0, passes=32 * RAN, least_passes=RAN
@@ -114,7 +109,7 @@ def test_numbers_of_a_worker_that_lies_stay_in_bounds() -> None:
     wild = elementwise(
         0, ran=0, grid=(1 << 40,) * 3, tensors=(tensor("x", 0, 1 << 60),), launches=1 << 40, shared_bytes=1 << 40
     )
-    found = launch_profile(Launch(wild, Facts(registers=0, ratios={("reads", 10): 0.0}), H200), {})
+    found = launch_profile(Launch(wild, Facts(registers=0), H200), {})
     assert all(one.bytes >= 0 for one in found.lines)
 
 
