@@ -57,16 +57,11 @@ def visible(every: Sequence[ListedGpu], setting: str | None) -> list[ListedGpu]:
     if setting is None:
         return list(every)
     found: list[ListedGpu] = []
-    for word in setting.split(","):
-        named = [
-            gpu
-            for number, gpu in enumerate(every)
-            if (
-                word.strip() == str(number)
-                if word.strip().isdigit()
-                else word.strip() and gpu.uuid.startswith(word.strip())
-            )
-        ]
+    for word in map(str.strip, setting.split(",")):
+        if word.isdecimal():
+            named = list(every[int(word) : int(word) + 1])
+        else:
+            named = [gpu for gpu in every if word and gpu.uuid.startswith(word)]
         if len(named) != 1 or named[0] in found:
             break
         found += named
