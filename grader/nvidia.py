@@ -58,10 +58,8 @@ def visible(every: Sequence[ListedGpu], setting: str | None) -> list[ListedGpu]:
         return list(every)
     found: list[ListedGpu] = []
     for word in map(str.strip, setting.split(",")):
-        if word.isdecimal():
-            named = list(every[int(word) : int(word) + 1])
-        else:
-            named = [gpu for gpu in every if word and gpu.uuid.startswith(word)]
+        by_name = [gpu for gpu in every if word and gpu.uuid.startswith(word)]
+        named = every[int(word) :][:1] if word.isdecimal() else by_name
         if len(named) != 1 or named[0] in found:
             break
         found += named
