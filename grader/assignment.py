@@ -140,15 +140,12 @@ class Tolerance(Strict):
 class Keyed(Strict):
     """A case of problem.toml. Keys that are no fields are the assignment's own: `problem.py` checks them."""
 
-    params: dict[str, Any] = Field(default_factory=dict)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _gather_params(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "params" in data:
-            return data
-        known = {key: value for key, value in data.items() if key in cls.model_fields}
-        return known | {"params": {key: value for key, value in data.items() if key not in cls.model_fields}}
+    @property
+    def params(self) -> dict[str, Any]:
+        """The assignment's own keys."""
+        return dict(self.model_extra or {})
 
 
 class Case(Keyed):

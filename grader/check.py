@@ -10,7 +10,7 @@ import ast
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -142,8 +142,8 @@ def check(
     looks: Sequence[Look],
     judge: tuple[Path, Sandbox] | None = None,
     outdated: Callable[[], bool] = bool,
-) -> None:
-    """Show the results of `looks`, grade the assignments without one, and show everything on `view`.
+) -> bool:
+    """Show the results of `looks`, grade the assignments without one, and show everything on `view`. Returns whether any were graded.
 
     Args:
         judge: a judge that has been started; None starts one if it is needed.
@@ -163,7 +163,7 @@ def check(
     runnable = [one.assignment for one in unseen]
     if not runnable:
         view.finish(None)
-        return
+        return False
 
     def on_event(event: Event) -> None:
         view(event)
@@ -174,6 +174,7 @@ def check(
     wanted = {"assignments": names, "stop_early": True, "speed": False, "compilation": False}
     with contextlib.nullcontext(judge) if judge else started(request) as (folder, sandbox):
         view.finish(graded(request.model_copy(update=wanted), folder, sandbox, on_event))
+    return True
 
 
 def _minute_saved(path: Path) -> int:
@@ -182,43 +183,25 @@ def _minute_saved(path: Path) -> int:
     return 0
 
 
-class SavedFiles:
-    """Collects the saved files of a folder. A context manager."""
+@contextlib.contextmanager
+def saved_files(folder: Path) -> Iterator[SimpleQueue[set[Path]]]:
+    """A context with a queue of the files that are saved in a folder, relative to it: those that can belong to a submission."""
+    folder, saves, stop, usual = folder.resolve(), SimpleQueue[set[Path]](), threading.Event(), DefaultFilter()
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.resolve()
-        self._saved: SimpleQueue[set[Path]] = SimpleQueue()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+    def is_source(change: Change, path: str) -> bool:
+        return Path(path).suffix in SOURCE_SUFFIXES and usual(change, path)
 
-    def __enter__(self) -> SavedFiles:
-        self._thread.start()
-        return self
+    def look() -> None:
+        for changes in watch(folder, watch_filter=is_source, stop_event=stop, debounce=200, step=20):
+            saves.put({Path(path).relative_to(folder) for _, path in changes})
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=5)
-
-    def _look(self) -> None:
-        for changes in watch(self._folder, watch_filter=_Sources(), stop_event=self._stop, debounce=200, step=20):
-            self._saved.put({Path(path).relative_to(self._folder) for _, path in changes})
-
-    def pending(self) -> bool:
-        return not self._saved.empty()
-
-    def wait(self) -> set[Path]:
-        """Wait for a save. Returns the files saved since the last call, relative to the folder."""
-        saved = self._saved.get()
-        while self.pending():
-            saved |= self._saved.get()
-        return saved
-
-
-class _Sources(DefaultFilter):
-    """Lets pass files that can belong to a submission, without an editor's and Python's own."""
-
-    def __call__(self, change: Change, path: str) -> bool:
-        return Path(path).suffix in SOURCE_SUFFIXES and super().__call__(change, path)
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield saves
+    finally:
+        stop.set()
+        thread.join(timeout=5)
 
 
 def check_and_watch(
@@ -230,7 +213,7 @@ def check_and_watch(
     """Check all assignments, then after each save the assignments of the saved files, until interrupted.
 
     A save during a check ends the check. The next check's judge gets ready before the next save: an import is most of the
-    time that a student would wait.
+    time that a student would wait. A judge grades once, and a check that grades nothing leaves it to the next one.
 
     Args:
         new_view: makes the view of one check. Takes its first looks, and the saved files that led to the check.
@@ -243,31 +226,32 @@ def check_and_watch(
     files = {one.path.relative_to(request.submission).as_posix(): one.assignment.name for one in look(request)}
     todo, saved = set(files.values()), set[Path]()
 
-    def concerned() -> set[str]:
-        """The assignments of the saved files; a file of no assignment concerns all."""
-        names = {files.get(path.as_posix()) for path in saved}
-        return set(files.values()) if None in names else {name for name in names if name}
-
-    def next_saved() -> set[Path]:
-        if not saves.pending():
+    def wait() -> set[Path]:
+        """Wait for a save, whose assignments are then to do; a file of no assignment concerns all."""
+        if saves.empty():
             waiting()
-        return saves.wait()
+        paths = saves.get()
+        while not saves.empty():
+            paths |= saves.get()
+        names = {files.get(path.as_posix(), "") for path in paths}
+        todo.update(files.values() if "" in names else names)
+        return paths
 
-    with SavedFiles(request.submission) as saves:
+    with saved_files(request.submission) as saves:
         while True:
             try:
                 with started(request) as judge:
-                    if not todo:
-                        saved = next_saved()
-                        todo = concerned()
-                    looks = [one for one in look(request) if one.assignment.name in todo]
-                    with new_view(looks, saved) as view:
-                        check(request, view, looks, judge, outdated=saves.pending)
-                    todo = set()
+                    judge_is_used = False
+                    while not judge_is_used:
+                        if not todo:
+                            saved = wait()
+                        looks = [one for one in look(request) if one.assignment.name in todo]
+                        with new_view(looks, saved) as view:
+                            judge_is_used = check(request, view, looks, judge, outdated=lambda: not saves.empty())
+                        todo.clear()
                 continue
             except Saved:
                 pass
             except (InfraError, SubmissionError, OSError) as error:
                 complain(str(error))
-            saved = next_saved()
-            todo |= concerned()
+            saved = wait()

@@ -33,6 +33,7 @@ from grader.console import (
     EXIT_UNDER,
     EXIT_USAGE,
     Course,
+    Folder,
     Image,
     Names,
     Quick,
@@ -74,7 +75,7 @@ app.add_typer(classes, name="class")
 
 @app.command()
 def run(
-    submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")],
+    submission: Folder,
     assignment: Names = None,
     device: WantedDevice = "auto",
     seed: Annotated[
@@ -183,7 +184,7 @@ def run(
 
 @app.command("check")
 def check_(
-    submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")] = Path(),
+    submission: Folder = Path(),
     assignment: Names = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="again whenever a file is saved, until Ctrl-C")] = False,
     device: WantedDevice = "auto",
@@ -234,7 +235,7 @@ def check_(
 
 @app.command("profile")
 def profile_(
-    submission: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")] = Path(),
+    submission: Folder = Path(),
     assignment: Names = None,
     case: Annotated[
         list[str] | None,
@@ -380,9 +381,7 @@ def build_image(
 @app.command("doctor")
 def doctor_(
     quick: Annotated[bool, typer.Option("--quick", help="without the small gradings at the end")] = False,
-    image: Annotated[
-        str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the grading image's name")
-    ] = DEFAULT_IMAGE,
+    image: Image = DEFAULT_IMAGE,
     *,
     course: Course,
 ) -> None:

@@ -69,9 +69,9 @@ def default_course() -> Path:
     return course
 
 
-# Options of several verbs.
+# Arguments and options of several verbs.
 
-
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder with your files")]
 Course = Annotated[
     Path,
     typer.Option(
@@ -108,4 +108,4 @@ WantedSandbox = Annotated[
 RequireIsolation = Annotated[
     bool, typer.Option("--require-isolation", help="grade nothing that could reach this machine")
 ]
-Image = Annotated[str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the container's image")]
+Image = Annotated[str, typer.Option(envvar="GRADER_IMAGE", metavar="NAME", help="the grading image")]

@@ -57,16 +57,9 @@ def visible(every: Sequence[ListedGpu], setting: str | None) -> list[ListedGpu]:
     if setting is None:
         return list(every)
     found: list[ListedGpu] = []
-    for word in setting.split(","):
-        named = [
-            gpu
-            for number, gpu in enumerate(every)
-            if (
-                word.strip() == str(number)
-                if word.strip().isdigit()
-                else word.strip() and gpu.uuid.startswith(word.strip())
-            )
-        ]
+    for word in map(str.strip, setting.split(",")):
+        by_name = [gpu for gpu in every if word and gpu.uuid.startswith(word)]
+        named = every[int(word) :][:1] if word.isdecimal() else by_name
         if len(named) != 1 or named[0] in found:
             break
         found += named

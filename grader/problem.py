@@ -199,7 +199,7 @@ def bind_params(
         return model.model_validate(part.defaults | dict(keys), context=TIMED if timed else None)
     except ValidationError as error:
         path, kind = assignment.folder / "problem.toml", "speed case" if timed else "case"
-        common = ", ".join(name for name in type(case).model_fields if name != "params")
+        common = ", ".join(type(case).model_fields)
         raise CourseError(
             f"in part {part.name!r}, {kind} {case.name!r}:\n{explain(path, error, model)}\n"
             f"(beside the keys every {kind} may have: {common})"

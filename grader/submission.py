@@ -89,7 +89,10 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     inside: list[str] = []
     while folders := _folders_around(paths, asked):
         if len(folders) > 1:
-            _refuse_several(source.joinpath(*inside), folders)
+            files = [name for names in folders.values() for name in names]
+            if len(files) > len(set(files)):  # two have the same file, so each is a submission
+                some = f"{len(folders)} folders with submissions ({_some(sorted(folders))})"
+                raise SubmissionError(f"{_printable(str(source.joinpath(*inside)))}: holds {some}: grade one of them")
             break
         (around,) = folders
         inside.append(around)
@@ -98,9 +101,8 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
     found = {name: alike for name in wanted if name not in here and (alike := _alike(paths, name, asked))}
     if not found and not here & asked:  # a file of any name may be the wanted one then, or be in an archive
         for name in wanted:
-            if kind := [
-                "/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == PurePosixPath(name).suffix
-            ]:
+            suffix = PurePosixPath(name).suffix
+            if kind := ["/".join(path) for path in paths if PurePosixPath(path[-1]).suffix == suffix]:
                 found[name] = kind
         if not found and (archives := [name for name in map("/".join, paths) if is_archive(name)]):
             found = dict.fromkeys(wanted, archives)
@@ -110,9 +112,8 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
             meant.setdefault(tuple(candidates), []).append(name)
         words = "; ".join(_instead(names, candidates) for candidates, names in meant.items())
         raise SubmissionError(f"{_printable(str(source.joinpath(*inside)))}: {words}")
-    notes = [f"the files lie in {_printable('/'.join(inside))}/: that folder is taken for the submission"] * bool(
-        inside
-    )
+    where = _printable("/".join(inside))
+    notes = [f"the files lie in {where}/: that folder is taken for the submission"] if inside else []
     # A module with a name such as `kernel (1)` cannot be imported, so the file is a second copy.
     twice = {name: _likeness(name, asked)[1] for name in here if _likeness(name, asked)[0] == RENAMED}
     twice = {name: one for name, one in sorted(twice.items()) if one in here and not name.split(".")[0].isidentifier()}
@@ -199,15 +200,6 @@ def _folders_around(paths: Collection[tuple[str, ...]], asked: Collection[str]) 
         if folders:
             return folders
     return {}
-
-
-def _refuse_several(source: Path, folders: Mapping[str, set[str]]) -> None:
-    """Raise SubmissionError if two folders have the same file: then each is a submission."""
-    files = [name for names in folders.values() for name in names]
-    if len(files) > len(set(files)):
-        raise SubmissionError(
-            f"{_printable(str(source))}: holds {len(folders)} folders with submissions ({_some(sorted(folders))}): grade one of them"
-        )
 
 
 def _likeness(name: str, asked: Collection[str]) -> tuple[int, str]:

@@ -286,7 +286,7 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
                 cases = []
                 for size in (speed, *speed.smaller):
                     params = bind_params(assignment, part, speed, model, speed.params | size.params)
-                    case = Case(name=speed.name, tries=_size(params, part), dtype=speed.dtype, params={})
+                    case = Case(name=speed.name, tries=_size(params, part), dtype=speed.dtype)
                     timed = BoundSpeedCase(assignment, problem, part, case, params, speed, memory_gib=size.memory_gib)
                     _check_work(timed)
                     cases.append(timed)

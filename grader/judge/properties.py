@@ -164,7 +164,7 @@ class Properties:
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> Fault | None:
         place, own = self.place, {key: value for key, value in drawn.items() if key in self.model.model_fields}
-        case = Case(name=place.name, tries=place.title, params=own)
+        case = Case(name=place.name, tries=place.title)
         given: tuple[str, ...] = ()
         try:
             params = bind_params(place.assignment, place.part, case, self.model, own)
