@@ -171,7 +171,7 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
     owned: dict[str, _Owned] = defaultdict(_Owned)
     others: list[Entry] = []
     example = ""
-    tops = [Entry((folder, ""), 0, 0.0, lambda _: b"") for folder in source.top_folders]  # a folder may be empty
+    tops = [Entry((folder, "")) for folder in source.top_folders]  # a folder may be empty
     for entry in (*tops, *source.entries):
         found = PLATFORMS[form].pattern.fullmatch(f"{source.name}/{entry.name}")
         if found is None:
