@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grader
 from grader.classroom.folder import Attempt, ClassRun, RunFolder, Student, Students
-from grader.classroom.lock import lock
+from grader.classroom.lock import NAME, lock
 from grader.fingerprint import fingerprint
 from grader.report.model import Environment, Isolation, Points, Report, SubmissionInfo
 
@@ -111,5 +111,5 @@ class Scripted:
     @property
     def leftovers(self) -> list[str]:
         """Drafts below the class."""
-        hidden = {path for path in self.run.path.rglob(".*") if path.name not in (".lock", ".lock")}
+        hidden = {path for path in self.run.path.rglob(".*") if path.name != NAME}
         return sorted(str(path.relative_to(self.run.path)) for path in hidden)
