@@ -48,6 +48,10 @@ class Unreadable(Exception):
     """A file or an archive cannot be read; the message says why."""
 
 
+def _nothing(_most: int) -> bytes:
+    return b""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A listed file.
@@ -61,9 +65,9 @@ class Entry:
     """
 
     path: tuple[str, ...]
-    size: int
-    changed: float
-    read: Read
+    size: int = 0
+    changed: float = 0.0
+    read: Read = _nothing
     fault: str = ""
 
     @property
@@ -208,25 +212,20 @@ def _zip_reader(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Read:
 
 def _in_folder(folder: Path, inside: tuple[str, ...] = ()) -> Iterator[tuple[Entry, bool]]:
     """The files and folders below `folder`, whose path in the source is `inside`. Raises OSError for the source's own folder."""
-
-    def read_none(_most: int) -> bytes:
-        return b""
-
     try:
         found = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
         if not inside:
             raise
-        yield Entry(inside, 0, 0.0, read_none, f"cannot be read ({error.strerror})"), False
+        yield Entry(inside, fault=f"cannot be read ({error.strerror})"), False
         return
     for one in found:
         name = unicodedata.normalize("NFC", one.name.encode(errors="replace").decode())
         path = (*inside, name)
         if one.is_symlink() or len(path) > MAX_PARTS:
-            fault = IS_A_LINK if one.is_symlink() else "too deep a folder"
-            yield Entry(path, 0, 0.0, read_none, fault), False
+            yield Entry(path, fault=IS_A_LINK if one.is_symlink() else "too deep a folder"), False
         elif one.is_dir(follow_symlinks=False):
-            yield Entry(path, 0, 0.0, read_none), True
+            yield Entry(path), True
             if not _is_noise((name,)) and not (len(path) > 2 and name in IGNORED_FOLDERS):
                 yield from _in_folder(Path(one.path), path)
         else:

@@ -18,11 +18,10 @@ import os
 import re
 import shutil
 import tempfile
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import AwareDatetime, Field, StringConstraints, ValidationError
 
 from grader.assignment import Strict, load_course, stub_names
 from grader.course import own_course
@@ -53,7 +52,7 @@ class ClassRun(Strict):
     """
 
     version: Literal[1] = 1
-    made: datetime
+    made: AwareDatetime
     grader: str
     fingerprint: str
     course: str = ""
@@ -108,8 +107,8 @@ class Attempt(Strict):
     """
 
     number: int = Field(ge=1)
-    started: datetime
-    ended: datetime
+    started: AwareDatetime
+    ended: AwareDatetime
     exit_code: int
     place: str
     fault: str = ""
@@ -128,7 +127,7 @@ class Decision(Strict):
         handin: of the kinds `counts` and `regrade`: the student's hand-in at the time of the decision.
     """
 
-    at: datetime
+    at: AwareDatetime
     by: str
     who: Key
     kind: Literal["points", "counts", "regrade"]

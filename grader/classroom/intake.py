@@ -7,6 +7,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from grader.classroom.archive import open_source
@@ -51,38 +52,21 @@ class Intake:
         """Copy the hand-ins, and assign each to its students. Raises OSError."""
         self.handins.mkdir(exist_ok=True)
         self.notes += export.notes
-        people = [person for handin in export.handins for person in handin.people]
-        ids: dict[frozenset[str], set[str]] = defaultdict(set)  # Moodle's, by name
-        folders: dict[str, set[str]] = defaultdict(set)
-        for one in people:
-            ids[frozenset(spellings(one.name))].add(one.ids.get("moodle", ""))
-            folders[folded(one.ids.get("folder", ""))].add(one.ids.get("folder", ""))
-        # A name that all have and no student has, as "Participant", is none.
-        is_blind = len(ids) == 1 and not any(self.students.namesakes(one.name) for one in people)
-        for handin in export.handins:
+        for handin, people in told_apart(export, self.students):
             kept, notes = keep(handin, self.handins, self.wanted, self.known)
-            keys: set[str] = set()
-            for person in handin.people:
-                shares_name = person.name != "" and len(ids[frozenset(spellings(person.name))]) > 1
-                shares_folder = len(folders[folded(person.ids.get("folder", ""))]) > 1
-                if shares_name and is_blind:
-                    keys |= self._assigned(handin, Person("", person.ids), "", kept, notes)
-                else:
-                    doubt = "name" if shares_name else "folder" if shares_folder else ""
-                    keys |= self._assigned(handin, person, doubt, kept, notes)
+            keys = [self._assigned(handin, person, kept, notes) for person in people]
             if kept:
-                self.owners[kept].append(keys)
+                self.owners[kept].append(set().union(*keys))
         self.notes += [f"{words}: {first_of(who)}" for words, who in self.about.items()]
         for owners in self.owners.values():
             everybody = set().union(*owners)
             if any(one != everybody for one in owners) and not self.students.is_group(everybody):
                 self.notes.append(f"the same files: {first_of(sorted(everybody))}")
 
-    def _assigned(self, handin: HandIn, person: Person, doubt: str, kept: str, of_files: Sequence[str]) -> set[str]:
+    def _assigned(self, handin: HandIn, person: Person, kept: str, of_files: Sequence[str]) -> set[str]:
         """Assign a hand-in to a student, who is added if unknown, or to each student of a group. Returns their keys.
 
         Args:
-            doubt: what another person of the export shares with this one: `name`, or `folder` but for capital letters.
             kept: the name of the copy.
             of_files: sentences about the hand-in's files.
         """
@@ -92,13 +76,13 @@ class Intake:
         line = f"a roster with {value} in the column `{column}` says whose it is"
         student = None
         try:
-            student = self.students.find(person, doubt, self.listed)
-            if student is None and doubt != "name":
+            student = self.students.find(person, self.listed)
+            if student is None and person.doubt != "name":
                 namesakes = self.students.namesakes(person.name)
                 notes += [f"has the name of {one.key}, and other ids; {line}" for one in namesakes]
         except Ambiguous as why:
             notes.append(f"{why}; {line}")
-        if doubt == "folder" and student is None:
+        if person.doubt == "folder" and student is None:
             notes.append(f"{handin.where}: another folder has this name but for capital letters; {line}")
         group = self.students.group(person, student)
         is_anothers = bool(person.name and student and not spellings(person.name) & spellings(student.name))
@@ -168,6 +152,26 @@ class Intake:
         told = [f"handed in and not in {listed_in}: {first_of(strangers)}"] if listed_in and strangers else []
         listed = [one for one in self.students if one.key in self.listed]
         return Students(students=(*listed, *others), notes=_once((*notes, *told, *self.notes)))
+
+
+def told_apart(export: Export, students: ClassList) -> list[tuple[HandIn, list[Person]]]:
+    """The hand-ins with their people, each with what is in doubt. A name that all have and no student has, as
+    "Participant", is none.
+    """
+    everybody = [person for handin in export.handins for person in handin.people]
+    ids: dict[frozenset[str], set[str]] = defaultdict(set)  # Moodle's, by name
+    folders: dict[str, set[str]] = defaultdict(set)
+    for one in everybody:
+        ids[frozenset(spellings(one.name))].add(one.ids.get("moodle", ""))
+        folders[folded(one.ids.get("folder", ""))].add(one.ids.get("folder", ""))
+    is_blind = len(ids) == 1 and not any(students.namesakes(one.name) for one in everybody)
+
+    def told(one: Person) -> Person:
+        if one.name and len(ids[frozenset(spellings(one.name))]) > 1:
+            return Person("", one.ids) if is_blind else replace(one, doubt="name")
+        return replace(one, doubt="folder" if len(folders[folded(one.ids.get("folder", ""))]) > 1 else "")
+
+    return [(handin, [*map(told, handin.people)]) for handin in export.handins]
 
 
 def _once(notes: Iterable[str]) -> tuple[str, ...]:

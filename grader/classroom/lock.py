@@ -25,7 +25,7 @@ from pathlib import Path
 
 from grader.classroom.folder import ClassError
 
-NAME = ".lock"  # in the folder of a hand-in's attempts
+NAME = ".lock"  # in the folder of a hand-in's attempts, and in that of the class for run.json
 WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 LOCKS_OF_MACHINE = Path("/run/lock")  # world-writable on Linux, emptied by a reboot
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -22,34 +22,65 @@ from grader.report.style import counted
 
 METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 64 << 20
-# By platform: the path of a file, and what a person looks for. A path begins with the name of the export or of the folder
-# around the hand-ins. `owner` is the platform's id of a student, `name` a name, `number` grows with time.
-GRADESCOPE = re.compile(r"\A[^/]+/(?P<owner>[^/]+)/(?P<file>.*)", re.DOTALL)
-MOODLE = re.compile(
-    r"\A[^/]+/(?P<name>[^/]*)_(?P<owner>\d+)_assignsubmission_(?:file|onlinetext)_?/?(?P<file>.*)", re.DOTALL
-)
-CANVAS = re.compile(
-    r"\A[^/]+/(?:(?!(?:LATE_)?anon_)(?P<name>[^/]*?)_)?(?P<late>LATE_)?(?P<owner>\d+|anon_[A-Za-z0-9]+)_(?:(?P<number>\d+)_(?P<file>[^/]+)|(?P<text>(?:text|link)\.html))",
-    re.DOTALL,
-)
-GITHUB = re.compile(r"\A(?:(?P<lab>[^/]+)-submissions/(?P=lab)-|[^/]+/)(?P<owner>[^/]+)/(?P<file>.*)", re.DOTALL)
-FOLDERS = re.compile(
-    r"\A[^/]+/(?:(?P<owner>[^/]+)/(?P<file>.*)|(?P<archive>[^/]+?)(?:\.tar)?\.(?i:7z|bz2|gz|rar|tar|tgz|xz|zip))",
-    re.DOTALL,
-)
+
+
+class Platform(NamedTuple):
+    """The form of a platform's exports.
+
+    Attributes:
+        pattern: of a file's path, which begins with the name of the export or of the folder around the hand-ins. `owner`
+            is the platform's id of a student, `name` a name, `number` grows with time.
+        looks: what a person looks for.
+        sign: what a class is recognised by, before an example.
+        beside: what a file is that the pattern does not fit.
+    """
+
+    pattern: re.Pattern[str]
+    looks: str
+    sign: str
+    beside: str
+
+
 PLATFORMS = {
-    "gradescope": (GRADESCOPE, f"Gradescope's export, with {METADATA}"),
-    "moodle": (MOODLE, "folders named as `Ada Lovelace_1234_assignsubmission_file_`"),
-    "canvas": (CANVAS, "files named as `lovelaceada_LATE_1234_5678_kernel.py`"),
-    "github": (GITHUB, "repositories cloned into `lab-submissions/lab-ada/`"),
-    "folders": (FOLDERS, "a folder, or a zip, for each student"),
-}
-# By platform: what a class is recognised by, and what a file without an owner is.
-SIGNS = {
-    "moodle": ("Moodle's submissions: folders are named as", "is not named as Moodle names files"),
-    "canvas": ("Canvas' submissions: files are named as", "is not named as Canvas names files"),
-    "github": ("cloned repositories: folders are named as", "lies beside the folders"),
-    "folders": ("a folder for each student, named as", "lies beside the folders"),
+    "gradescope": Platform(
+        re.compile(r"\A[^/]+/(?P<owner>[^/]+)/(?P<file>.*)", re.DOTALL),
+        f"Gradescope's export, with {METADATA}",
+        f"Gradescope's export: {METADATA} names",
+        "lies beside the submissions",
+    ),
+    "moodle": Platform(
+        re.compile(
+            r"\A[^/]+/(?P<name>[^/]*)_(?P<owner>\d+)_assignsubmission_(?:file|onlinetext)_?/?(?P<file>.*)", re.DOTALL
+        ),
+        "folders named as `Ada Lovelace_1234_assignsubmission_file_`",
+        "Moodle's submissions: folders are named as",
+        "is not named as Moodle names files",
+    ),
+    "canvas": Platform(
+        re.compile(
+            r"\A[^/]+/(?:(?!(?:LATE_)?anon_)(?P<name>[^/]*?)_)?(?P<late>LATE_)?(?P<owner>\d+|anon_[A-Za-z0-9]+)_"
+            r"(?:(?P<number>\d+)_(?P<file>[^/]+)|(?P<text>(?:text|link)\.html))",
+            re.DOTALL,
+        ),
+        "files named as `lovelaceada_LATE_1234_5678_kernel.py`",
+        "Canvas' submissions: files are named as",
+        "is not named as Canvas names files",
+    ),
+    "github": Platform(
+        re.compile(r"\A(?:(?P<lab>[^/]+)-submissions/(?P=lab)-|[^/]+/)(?P<owner>[^/]+)/(?P<file>.*)", re.DOTALL),
+        "repositories cloned into `lab-submissions/lab-ada/`",
+        "cloned repositories: folders are named as",
+        "lies beside the folders",
+    ),
+    "folders": Platform(
+        re.compile(
+            r"\A[^/]+/(?:(?P<owner>[^/]+)/(?P<file>.*)|(?P<archive>[^/]+?)(?:\.tar)?\.(?i:7z|bz2|gz|rar|tar|tgz|xz|zip))",
+            re.DOTALL,
+        ),
+        "a folder, or a zip, for each student",
+        "a folder for each student, named as",
+        "lies beside the folders",
+    ),
 }
 NUMBERED = re.compile(
     r"\A(?P<stem>.{1,255}?)(?:-[1-9][0-9]?|-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})+(?P<suffixes>(?:\.\w+)+)"
@@ -117,8 +148,8 @@ def recognise(source: Source, names: Collection[str], platform: str = "") -> Exp
     shown = sorted({entry.path[0] for entry in source.entries} | set(source.top_folders))[:3]
     there = f"it has {', '.join(shown)}" if shown else "it is empty"
     if platform:
-        raise ClassError(f"{source.name}: {there}; expected {PLATFORMS[platform][1]}")
-    forms = "; ".join(f"{form}: {words}" for form, (_, words) in PLATFORMS.items())
+        raise ClassError(f"{source.name}: {there}; expected {PLATFORMS[platform].looks}")
+    forms = "; ".join(f"{form}: {one.looks}" for form, one in PLATFORMS.items())
     raise ClassError(f"{source.name}: {there}, which is none of these forms: {forms}")
 
 
@@ -140,9 +171,9 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
     owned: dict[str, _Owned] = defaultdict(_Owned)
     others: list[Entry] = []
     example = ""
-    tops = [Entry((folder, ""), 0, 0.0, lambda _: b"") for folder in source.top_folders]  # a folder may be empty
+    tops = [Entry((folder, "")) for folder in source.top_folders]  # a folder may be empty
     for entry in (*tops, *source.entries):
-        found = PLATFORMS[form][0].fullmatch(f"{source.name}/{entry.name}")
+        found = PLATFORMS[form].pattern.fullmatch(f"{source.name}/{entry.name}")
         if found is None:
             others += [entry] * bool(entry.path[-1])
             continue
@@ -175,9 +206,12 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
         name = one.owner if form == "folders" and re.search(r"[\s,]", one.owner) else one.name
         person = Person(name, {"folder" if form == "folders" else form: one.owner})
         handins.append(HandIn(where, (person,), entries, renamed, one.late, order))
-    recognised, beside = SIGNS[form]
-    notes += [f"{one.name}: {beside}, and is not used" for one in others]
-    return Export(f"{recognised} {example}", tuple(handins), tuple(notes))
+    notes += _beside(form, others)
+    return Export(f"{PLATFORMS[form].sign} {example}", tuple(handins), tuple(notes))
+
+
+def _beside(form: str, others: Iterable[Entry]) -> list[str]:
+    return [f"{one.name}: {PLATFORMS[form].beside}, and is not used" for one in others]
 
 
 def _has_form(
@@ -268,8 +302,8 @@ def _gradescope(name: str, metadata: Entry, owned: Mapping[str, _Owned], others:
         handins.append(HandIn(where, tuple(people), entries, missing, order=order, ids={"gradescope": number}))
     strangers = sorted(owned.keys() - listed.keys())
     notes += [f"{one}: {METADATA} does not name it, so nobody knows whose it is" for one in strangers]
-    notes += [f"{entry.name}: lies beside the submissions, and is not used" for entry in others]
-    sentence = f"Gradescope's export: {METADATA} names {counted(len(listed), 'submission')}"
+    notes += _beside("gradescope", others)
+    sentence = f"{PLATFORMS['gradescope'].sign} {counted(len(listed), 'submission')}"
     return Export(sentence, tuple(handins), tuple(notes))
 
 

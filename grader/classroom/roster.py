@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from grader.classroom.folder import ClassError, Student
 from grader.classroom.sheet import read_sheet
@@ -59,10 +60,12 @@ class Person:
 
     Attributes:
         ids: by kind, as `Student.ids`.
+        doubt: what another person of the export shares with this one: the name, or the folder's but for capital letters.
     """
 
     name: str = ""
     ids: Mapping[str, str] = field(default_factory=dict)
+    doubt: Literal["", "name", "folder"] = ""
 
 
 def read_roster(path: Path) -> tuple[list[Student], list[str]]:
@@ -217,21 +220,20 @@ class ClassList:
         self.put(student)
         return student
 
-    def find(self, person: Person, doubt: str = "", known: Collection[str] | None = None) -> Student | None:
+    def find(self, person: Person, known: Collection[str] | None = None) -> Student | None:
         """The student whom a platform names; None if the class has no such student. Raises Ambiguous.
 
         Args:
-            doubt: what another person of an export shares with this one: `name`, or `folder` but for capital letters.
-            known: the keys of the students who are found by a name; None for all.
+            known: the keys of the students who are found by a name that is in doubt; None for all.
         """
         word = person.ids.get("folder") or person.ids.get("github") or ""
         typed = {one.key: {one.key, *(one.ids[kind] for kind in TYPED if kind in one.ids)} for one in self}
         fits = [one for one in self if word and word in typed[one.key]]
         by = f"by {word!r}" if fits else "by ids"
-        if not fits and doubt != "folder":
+        if not fits and person.doubt != "folder":
             fits = self.proven(person)
             fits = fits or [one for one in self if word and folded(word) in map(folded, typed[one.key])]
-        shares_name = doubt == "name" and not fits
+        shares_name = person.doubt == "name" and not fits
         if shares_name:
             fits = [one for one in self.namesakes(person.name) if known is None or one.key in known]
             by = "and several hand-ins have this name"

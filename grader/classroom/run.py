@@ -34,7 +34,6 @@ from grader.report.model import Report
 from grader.report.style import plain
 from grader.sandbox.base import InfraError
 
-LOCK = ".lock"  # of run.json
 TICK_S = 0.1
 ELSEWHERE_S = 2.0  # until a task that another run has is asked for again
 FULL_MIB = 64  # a disk with less free space counts as full: every grading would fail
@@ -85,7 +84,7 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
         for words in found:
             dispatch.say(f"warning: {words}")
         try:
-            with lock(folder.path / LOCK) or contextlib.nullcontext():
+            with lock(folder.path / NAME) or contextlib.nullcontext():
                 pass
         except ClassError:
             if not options.anyway:
@@ -143,7 +142,7 @@ def settle(folder: RunFolder, report: Report, anyway: bool) -> None:
     Args:
         anyway: whether to accept differences.
     """
-    held = lock(folder.path / LOCK, wait=True, unlocked=True)
+    held = lock(folder.path / NAME, wait=True, unlocked=True)
     assert held is not None
     with held:
         run = folder.run()

@@ -14,11 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from grader.classroom import grading
-from grader.classroom.folder import Attempt
 from grader.classroom.tasks import read_tasks
 from grader.cli import app
 from tests.conftest import IMPORTS, Course, open_to_workers
-from tests.support.gradings import AT, Scripted
+from tests.support.gradings import Scripted, attempted
 
 
 @pytest.fixture
@@ -28,27 +27,20 @@ def made(tmp_path: Path, course: Course, monkeypatch: pytest.MonkeyPatch) -> Scr
     return Scripted(tmp_path, course.folder, {"alice": "graded", "nina": ""}, device="cpu", speed=False)
 
 
-def publish(made: Scripted, number: int, code: int, fault: str) -> None:
-    path = made.run.tasks(made.handin("alice")) / f"attempt.{number}"
-    path.mkdir(parents=True)
-    one = Attempt(number=number, started=AT, ended=AT, exit_code=code, place="node7 cpu", fault=fault)
-    (path / "attempt.json").write_text(one.model_dump_json())
-
-
 def typed(*words: object) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["class", *map(str, words)])
     return done.exit_code, done.output
 
 
 def test_a_class_that_is_done(made: Scripted) -> None:
-    publish(made, 1, 0, "")
+    attempted(made.run, made.handin("alice"))
     assert typed("run", made.run.path) == (0, "1 hand-in: 1 graded\n")
     assert typed("status", made.run.path) == (0, "1 hand-in: 1 graded\n  handed in nothing: nina\n")
 
 
 def test_a_class_that_the_machine_spoilt(made: Scripted) -> None:
     for number in (1, 2, 3):
-        publish(made, number, 3, "no memory")
+        attempted(made.run, made.handin("alice"), number, 3, "no memory")
     assert typed("run", made.run.path) == (3, "1 hand-in: 1 failed: the machine spoilt 3 attempts\n")
     assert typed("status", made.run.path)[0] == 0
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from grader.classroom import folder
-from grader.classroom.folder import Attempt, ClassError, ClassRun, Decision, RunFolder, Student, Students, write_whole
+from grader.classroom.folder import ClassError, Decision, RunFolder, Student, Students, write_whole
 from grader.sandbox.base import InfraError
+from tests.support.gradings import AT, a_run, attempted
 
-NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
-RUN = ClassRun(made=NOW, grader="1", fingerprint="f", seed=7)
+RUN = a_run(seed=7)
 STUDENTS = Students(students=(Student(key="ada", name="Ada", handin="0123456789abcdef"),), notes=("a note",))
 HANDIN = "0123456789abcdef"
 
@@ -30,15 +29,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def decision(reason: str = "late", **fields: object) -> Decision:
-    return Decision.model_validate({"at": NOW, "by": "ta", "who": "ada", "kind": "points", "reason": reason, **fields})
-
-
-def attempted(run: RunFolder, number: int, text: str | None = None, name: str = "") -> Attempt:
-    path = run.tasks(HANDIN) / (name or f"attempt.{number}")
-    path.mkdir(parents=True)
-    attempt = Attempt(number=number, started=NOW, ended=NOW, exit_code=0, place="node1 cpu")
-    (path / "attempt.json").write_text(attempt.model_dump_json() if text is None else text)
-    return attempt
+    return Decision.model_validate({"at": AT, "by": "ta", "who": "ada", "kind": "points", "reason": reason, **fields})
 
 
 # Facts and students ---------------------------------------------------------------------------------------------------
@@ -128,9 +119,9 @@ def test_a_reader_never_sees_half_a_file_though_the_writer_is_killed(tmp_path: P
 
 def test_attempts_come_in_their_order_and_one_that_was_cut_off_is_none(run: RunFolder) -> None:
     assert run.attempts(HANDIN) == {}
-    made = [attempted(run, number) for number in (10, 2, 1)]
+    made = [attempted(run, HANDIN, number) for number in (10, 2, 1)]
     for name in (".attempt.3-x7", "attempt.0", "attempt.03", "attempt.x", "attempt.4.bak", "attempt.9999999"):
-        attempted(run, 3, name=name)
+        attempted(run, HANDIN, 3, name=name)
     assert list(run.attempts(HANDIN).items()) == [
         (made[2], run.tasks(HANDIN) / "attempt.1"),
         (made[1], run.tasks(HANDIN) / "attempt.2"),

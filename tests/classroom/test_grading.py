@@ -16,7 +16,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from grader.classroom.folder import Attempt, ClassRun
+from grader.classroom.folder import Attempt
 from grader.classroom.grading import LIMIT_S, RunningAttempt, grader_run, why_unusable
 from grader.classroom.lock import NAME, lock
 from grader.classroom.station import Station
@@ -24,7 +24,7 @@ from grader.classroom.tasks import Task
 from grader.nvidia import ListedGpu
 from grader.report.model import Report
 from tests.conftest import IMPORTS, ROOT, Course
-from tests.support.gradings import AT, Scripted, is_free, report
+from tests.support.gradings import Scripted, a_run, is_free, report
 
 Make = Callable[[str], Scripted]
 T = TypeVar("T")
@@ -66,17 +66,21 @@ def result(grading: RunningAttempt, why_unusable: str = "") -> tuple[Attempt, Re
 
 
 def test_the_command_says_all_that_run_json_says() -> None:
-    run = ClassRun(
-        made=AT, grader="1", fingerprint="f", assignments=("a", "b"), seed=7, sandbox="docker", image="lab:2",
-        require_isolation=True, speed=False, effort="quick",
-    )  # fmt: skip
+    run = a_run(
+        assignments=("a", "b"),
+        seed=7,
+        sandbox="docker",
+        image="lab:2",
+        require_isolation=True,
+        speed=False,
+        effort="quick",
+    )
     words = " ".join(grader_run(run)(HANDIN, OUTPUT, "GPU-1")[1:])
     assert words == (
         f"-P -m grader run /h --output /o --course {ROOT} --seed 7 --sandbox docker --device cuda --gpu GPU-1 "
         "--assignment a --assignment b --image lab:2 --require-isolation --no-speed --quick"
     )
-    plain = ClassRun(made=AT, grader="1", fingerprint="f", seed=7)
-    assert " ".join(grader_run(plain)(HANDIN, OUTPUT, None)[1:]) == (
+    assert " ".join(grader_run(a_run(seed=7))(HANDIN, OUTPUT, None)[1:]) == (
         f"-P -m grader run /h --output /o --course {ROOT} --seed 7 --sandbox auto --device cpu"
     )
 
@@ -127,7 +131,7 @@ def test_why_a_hand_in_is_unusable_is_read_from_its_files(tmp_path: Path, course
     course.add("double")
     folder = tmp_path / "handin"
     folder.mkdir()
-    run = ClassRun(made=AT, grader="1", fingerprint="f", seed=7, course=str(course.folder))
+    run = a_run(course=str(course.folder))
     assert why_unusable(run, folder).startswith("is empty"), "the path of the hand-in is no word for a gradebook"
     (folder / "double.py").write_text("x")
     assert why_unusable(run, folder) == ""

@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.classroom import intake
-from grader.classroom.folder import NOTHING, Attempt, ClassError, ClassRun, RunFolder, Student
+from grader.classroom.folder import NOTHING, ClassError, RunFolder, Student
 from grader.classroom.grades import decide_points
 from grader.classroom.intake import add_to_class, new_class
 from grader.runfolder import held
 from tests.support import exports
 from tests.support.exports import Handed, zipped
+from tests.support.gradings import a_run, attempted
 
-FACTS = ClassRun(made=datetime(2026, 11, 25, tzinfo=UTC), grader="1", fingerprint="f", seed=7, assignments=("softmax",))
+FACTS = a_run(assignments=("softmax",))
 ADA, BEN, EVE = "Ada Lovelace", "Ben Nakamura", "Eve Turing"
 
 
@@ -459,10 +459,7 @@ def test_who_handed_in_again_under_an_override_is_told(made: Class) -> None:
 def test_a_later_export_changes_those_who_handed_in_again(made: Class) -> None:
     made.new(exports.canvas([of(ADA), of(BEN, b"2")]), [ADA, BEN, EVE])
     before = {one.key: one for one in made.run.students().students}
-    graded = made.run.tasks(before["alovelace"].handin) / "attempt.1"
-    graded.mkdir(parents=True)
-    attempt = Attempt(number=1, started=FACTS.made, ended=FACTS.made, exit_code=0, place="cpu")
-    (graded / "attempt.json").write_text(attempt.model_dump_json())
+    attempt = attempted(made.run, before["alovelace"].handin)
     told = made.add(
         exports.canvas(
             [

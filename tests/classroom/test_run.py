@@ -23,7 +23,7 @@ from rich.console import Console
 import grader
 from grader.assignment import CourseError
 from grader.classroom import grading
-from grader.classroom.folder import Attempt, ClassError, ClassRun, Decision, course_of
+from grader.classroom.folder import ClassError, Decision, course_of
 from grader.classroom.lock import NAME, lock, lock_of
 from grader.classroom.run import Dispatch, Options, differences, grade_class, settle
 from grader.classroom.station import Station
@@ -33,7 +33,7 @@ from grader.nvidia import ListedGpu
 from grader.report.model import Environment, Isolation, Report
 from grader.sandbox.base import InfraError, UsageError
 from tests.conftest import Course
-from tests.support.gradings import AT, Scripted, is_free, report
+from tests.support.gradings import AT, Scripted, a_run, attempted, is_free, report
 
 H100 = "H100"
 
@@ -371,12 +371,10 @@ def test_a_listing_that_was_old_counts_nothing_twice(room: Room) -> None:
 
     def look(_: Dispatch) -> None:
         if not (task / "attempt.1").exists():
-            (task / "attempt.1").mkdir()
-            moment = Attempt(number=1, started=AT, ended=AT, exit_code=0, place="other")
-            (task / "attempt.1" / "attempt.json").write_text(moment.model_dump_json())
+            attempted(made.run, made.handin("alice"))
 
     room.dispatch(made, each_tick=look).run()
-    assert [one.place for one in made.attempts("alice")] == ["other"]
+    assert [one.place for one in made.attempts("alice")] == ["node7 cpu"]
     assert "alice: another run has graded it in the meantime; that grading counts" in room.said
     assert made.leftovers == []
 
@@ -439,10 +437,6 @@ def test_without_locks_a_run_is_refused_or_told(room: Room, monkeypatch: pytest.
 
 
 # What gradings of one class must not mix ------------------------------------------------------------------------------
-
-
-def a_run(**fields: object) -> ClassRun:
-    return ClassRun(**{"made": AT, "grader": grader.__version__, "fingerprint": "f", "seed": 1} | fields)  # type: ignore[arg-type]
 
 
 def on(gpu: str | None, image: str | None = None, **fields: object) -> Report:

@@ -6,21 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-import grader
 from grader.classroom import slurm
-from grader.classroom.folder import Attempt, ClassError, ClassRun, RunFolder, Student, Students
+from grader.classroom.folder import ClassError, RunFolder, Student, Students
 from grader.classroom.slurm import MOST_TASKS, submit
 from grader.fingerprint import fingerprint
 from grader.sandbox.base import InfraError
 from tests.conftest import IMPORTS, Course
+from tests.support.gradings import a_run, attempted
 from tests.support.slurm import Cluster, cluster, why_not
-
-NOW = datetime(2026, 11, 25, tzinfo=UTC)
 
 
 def handin(number: int) -> str:
@@ -31,18 +28,16 @@ def a_class(path: Path, count: int, course: str = "", **fields: object) -> RunFo
     """A class with so many students and hand-ins, of which nothing is graded."""
     (path / "handins").mkdir(parents=True)
     folder = RunFolder(path)
-    known = {"grader": grader.__version__, "fingerprint": fingerprint(Path(course))}
-    usual = {"made": NOW, "course": course, "seed": 1, "device": "cpu", "sandbox": "host", "speed": False, **known}
-    folder.write(ClassRun.model_validate(usual | fields))
+    usual = {
+        "course": course,
+        "fingerprint": fingerprint(Path(course)),
+        "device": "cpu",
+        "sandbox": "host",
+        "speed": False,
+    }
+    folder.write(a_run(**usual | fields))
     folder.write(Students(students=tuple(Student(key=f"s{one}", handin=handin(one)) for one in range(count))))
     return folder
-
-
-def graded(folder: RunFolder, number: int) -> None:
-    path = folder.tasks(handin(number)) / "attempt.1"
-    path.mkdir(parents=True)
-    attempt = Attempt(number=1, started=NOW, ended=NOW, exit_code=0, place="here cpu")
-    (path / "attempt.json").write_text(attempt.model_dump_json())
 
 
 class Slurm:
@@ -77,7 +72,7 @@ def test_a_batch_has_what_is_left_and_not_in_the_queue(tmp_path: Path, queue: Sl
     folder, others = a_class(tmp_path / "run", 5), a_class(tmp_path / "others", 2)
     assert submit(others)[0].startswith("job 1: 2 hand-ins; ")
     queue.submitted.clear()
-    graded(folder, 0)
+    attempted(folder, handin(0))
     says = f"`grader class status {folder.path}` says how far it is"
     assert submit(folder, ["--partition=gpu"]) == [f"job 1: 4 hand-ins; {says}"], (
         "another class's jobs are not this one's"
@@ -87,11 +82,11 @@ def test_a_batch_has_what_is_left_and_not_in_the_queue(tmp_path: Path, queue: Sl
     assert "--array=1-4" in queue.submitted[0]
     assert submit(folder) == ["4 in the queue already", "nothing else is left to submit"]
     del queue.queue[3:5]  # these have ended, one without a grade
-    graded(folder, 2)
+    attempted(folder, handin(2))
     assert submit(folder) == ["2 in the queue already", f"job 2: 1 hand-in; {says}"]
     assert tasks_of(folder, 2) == [handin(3)]
     for number in (1, 3, 4):
-        graded(folder, number)
+        attempted(folder, handin(number))
     assert submit(folder) == ["nothing else is left to submit"]
 
 

@@ -6,17 +6,12 @@ import socket
 
 import pytest
 
-from grader.classroom.folder import ClassRun
 from grader.classroom.station import Station, shares_of_cores, stations
 from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError, UsageError
-from tests.support.gradings import AT
+from tests.support.gradings import a_run
 
 ONE, TWO = ListedGpu("GPU-1", "H100"), ListedGpu("GPU-2", "H100")
-
-
-def a_run(device: str = "auto") -> ClassRun:
-    return ClassRun(made=AT, grader="1", fingerprint="f", seed=1, device=device)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +27,7 @@ def a_run(device: str = "auto") -> ClassRun:
 def test_a_machine_has_its_gpus_or_its_cpu(
     device: str, found: list[ListedGpu], wanted: list[str], names: list[str]
 ) -> None:
-    made = stations(a_run(device), found, wanted)
+    made = stations(a_run(device=device), found, wanted)
     assert [one.name for one in made] == names
     assert [one.place for one in made] == [f"{socket.gethostname()} {name}" for name in names]
 
@@ -50,7 +45,7 @@ def test_what_is_not_here(
     device: str, found: list[ListedGpu], wanted: list[str], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        stations(a_run(device), found, wanted)
+        stations(a_run(device=device), found, wanted)
 
 
 def test_gpus_share_the_cores_of_this_process() -> None:

@@ -10,27 +10,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from grader.classroom.folder import NOTHING, Attempt, ClassError, Decision, RunFolder, Student, Students
+from grader.classroom.folder import NOTHING, ClassError, Decision, RunFolder, Student, Students
 from grader.classroom.lock import NAME, lock
 from grader.classroom.tasks import Task, duration, print_status, read_tasks
-from tests.support.gradings import AT
+from tests.support.gradings import AT, attempted
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 
 
-def attempts(letters: str) -> tuple[Attempt, ...]:
-    """By letter: graded, unusable, spoilt (exit code 3), killed, no report (0 with a fault)."""
-    ways = {
-        "g": (0, ""),
-        "u": (2, "is empty"),
-        "s": (3, "no memory \x1b[31m[b]"),
-        "k": (-9, "was killed"),
-        "n": (0, "no report"),
-    }
-    return tuple(
-        Attempt(number=number, started=AT, ended=AT, exit_code=ways[one][0], place="node cpu", fault=ways[one][1])
-        for number, one in enumerate(letters, 1)
-    )
+# Exit code and fault of an attempt: graded, unusable, spoilt, killed, and one without a report.
+WAYS = {
+    "g": (0, ""),
+    "u": (2, "is empty"),
+    "s": (3, "no memory \x1b[31m[b]"),
+    "k": (-9, "was killed"),
+    "n": (0, "no report"),
+}
 
 
 @pytest.mark.parametrize(
@@ -58,8 +53,9 @@ def attempts(letters: str) -> tuple[Attempt, ...]:
         ("sssgg", 2, "graded"),
     ],
 )
-def test_state(letters: str, wanted: int, state: str) -> None:
-    assert Task(A, ("alice",), wanted, attempts(letters)).state == state
+def test_state(letters: str, wanted: int, state: str, tmp_path: Path) -> None:
+    attempts = [attempted(RunFolder(tmp_path), A, number, *WAYS[one]) for number, one in enumerate(letters, 1)]
+    assert Task(A, ("alice",), wanted, tuple(attempts)).state == state
 
 
 @pytest.fixture
@@ -115,13 +111,11 @@ def test_the_status_tells_states_faults_and_who_has_no_hand_in(folder: RunFolder
     folder.write(Students(students=tuple(students)))
     assert shown(folder) == ["5 hand-ins: 5 left", "  handed in nothing: nina", f"  {NOTHING}: otto"]
     for student, letters in zip(students, ("g", "u", "sss", "sg", ""), strict=False):
-        for one in attempts(letters):
-            path = folder.tasks(student.handin) / f"attempt.{one.number}"
-            path.mkdir(parents=True)
-            (path / "attempt.json").write_text(one.model_dump_json())
+        for number, letter in enumerate(letters, 1):
+            attempted(folder, student.handin, number, *WAYS[letter])
     asked = Decision(at=AT, by="ta", who="anna", kind="regrade", reason="", handin=students[0].handin)
     folder.decide(asked)
-    fault = "on node cpu: no memory \N{REPLACEMENT CHARACTER}[31m[b]"
+    fault = "on node7 cpu: no memory \N{REPLACEMENT CHARACTER}[31m[b]"
     assert shown(folder)[:-2] == [
         "5 hand-ins: 1 graded, 1 cannot be graded, 1 failed: the machine spoilt 3 attempts, 2 left",
         "  cannot be graded: bert: is empty",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grader
 from grader.classroom.folder import Attempt, ClassRun, RunFolder, Student, Students
-from grader.classroom.lock import lock
+from grader.classroom.lock import NAME, lock
 from grader.fingerprint import fingerprint
 from grader.report.model import Environment, Isolation, Points, Report, SubmissionInfo
 
@@ -41,6 +41,20 @@ def report(**fields: object) -> Report:
         "assignments": (),
     }
     return Report(**whole | fields)  # type: ignore[arg-type]
+
+
+def a_run(**fields: object) -> ClassRun:
+    """The rules of a class."""
+    return ClassRun.model_validate({"made": AT, "grader": grader.__version__, "fingerprint": "f", "seed": 1} | fields)
+
+
+def attempted(run: RunFolder, handin: str, number: int = 1, code: int = 0, fault: str = "", name: str = "") -> Attempt:
+    """An ended attempt at a hand-in, without a report; its folder may have another name."""
+    path = run.tasks(handin) / (name or f"attempt.{number}")
+    path.mkdir(parents=True)
+    attempt = Attempt(number=number, started=AT, ended=AT, exit_code=code, place="node7 cpu", fault=fault)
+    (path / "attempt.json").write_text(attempt.model_dump_json())
+    return attempt
 
 
 def is_free(path: Path) -> bool:
@@ -75,8 +89,8 @@ class Scripted:
                 (self.run.handins / handin / "script.md").write_text(PRELUDE + script)
             students.append(Student(key=key, handin=handin))
         self.run.write(Students(students=tuple(students)))
-        usual = {"made": AT, "grader": grader.__version__, "fingerprint": fingerprint(course), "course": str(course)}
-        self.run.write(ClassRun(**usual | {"seed": 1, "sandbox": "host"} | fields))  # type: ignore[arg-type]
+        usual = {"fingerprint": fingerprint(course), "course": str(course), "sandbox": "host"}
+        self.run.write(a_run(**usual | fields))
 
     def command(self, handin: Path, output: Path, gpu: str | None) -> Sequence[str]:
         """See `grading.Command`."""
@@ -97,5 +111,5 @@ class Scripted:
     @property
     def leftovers(self) -> list[str]:
         """Drafts below the class."""
-        hidden = {path for path in self.run.path.rglob(".*") if path.name not in (".lock", ".lock")}
+        hidden = {path for path in self.run.path.rglob(".*") if path.name != NAME}
         return sorted(str(path.relative_to(self.run.path)) for path in hidden)
