@@ -124,7 +124,7 @@ class Baselines:
         with self._starting:
             worker = self.workers.get(name)
             if worker is None or not worker.lives():
-                worker = self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
+                worker = self.workers[name] = self._pool.start(owner="course", caches=self.caches)
                 self._loaded.pop(name, None)
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
         if self._loaded.get(name) != what:
