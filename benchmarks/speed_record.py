@@ -193,7 +193,7 @@ def repetition(benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, f
 
 def start(pool: WorkerPool) -> Worker:
     """A worker that a benchmark run treats as a student's: the course's own are spared the wiping of memory before each batch."""
-    worker = pool.start_own("cuda", CACHES)
+    worker = pool.start("cuda", "course", caches=CACHES)
     worker.trusted = False
     return worker
 

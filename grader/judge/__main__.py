@@ -170,7 +170,7 @@ def _start_servers(pool: WorkerPool) -> None:
     """Start the fork servers that nearly every grading needs: they import their libraries while this process does."""
     pool.server()
     if pool.device == "cuda":  # a laptop has few cores, and may need none of the course's own workers
-        pool.own_server("cuda")
+        pool.server(owner="course")
 
 
 def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:

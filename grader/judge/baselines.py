@@ -81,7 +81,7 @@ class Baselines:
     def _start(self, name: str) -> Worker:
         worker = self.workers.get(name)
         if worker is None or not worker.lives():
-            worker = self.workers[name] = self._pool.start_own(self._pool.device, self.caches)
+            worker = self.workers[name] = self._pool.start(owner="course", caches=self.caches)
             self._holds.pop(name, None)
         return worker
 

@@ -132,7 +132,7 @@ class Workers:
         Fault.
         """
         kind = "compile" if compiling else self.kind_of(assignment)
-        return load_file(self._pool.canary(kind, folder), folder, assignment)
+        return load_file(self._pool.start(kind, "canary", folder=folder), folder, assignment)
 
     def reference(self, assignment: Assignment) -> Worker:
         """The worker of the reference for an assignment, loaded. Raises Fault."""
@@ -140,7 +140,8 @@ class Workers:
             worker = self.references.get(assignment.name)
             if worker is None or not worker.lives():
                 kind = self.kind_of(assignment)
-                worker = self._pool.start_own(kind, self.baselines.caches, self._imports_of(assignment))
+                imports = self._imports_of(assignment)
+                worker = self._pool.start(kind, "course", caches=self.baselines.caches, imports=imports)
                 self.references[assignment.name] = load_file(worker, self._run.request.course / "reference", assignment)
             return worker
 

@@ -1,3 +1,1 @@
-"""Entrants, the judge's ends of workers: start, jail, ask, watch, freeze and kill the process, and share an arena
-with it.
-"""
+"""The judge's ends of workers: start, jail, ask, watch, freeze and kill a worker, and share an arena with it."""

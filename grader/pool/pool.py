@@ -7,12 +7,12 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeAlias
 
 import grader
 from grader.assignment import Device
@@ -22,7 +22,7 @@ from grader.pool.server import ForkServer
 from grader.pool.surroundings import WatchedFolder, WorkerKind, environment
 from grader.pool.worker import Worker
 
-T = TypeVar("T")
+Owner: TypeAlias = Literal["submission", "course", "canary"]
 
 RUNTIME_FILES = ("__init__.py", "protocol.py", "worker")
 MAX_AT_ONCE = 12
@@ -69,7 +69,7 @@ class WorkerPool:
         self._kernels = folder / "kernels"  # compiled by one worker of the submission, used by all
         self._numbers = count()
         self._workers: list[Worker] = []
-        self._servers: dict[tuple[WorkerKind, bool], ForkServer] = {}  # by kind, and whether they are the course's own
+        self._servers: dict[tuple[WorkerKind, Owner], ForkServer] = {}
         self._lock = threading.RLock()
         self._given = False  # whether code of the submission may have run
         # A program that the judge starts dies with the thread that started it (PR_SET_PDEATHSIG, prctl(2)), so one
@@ -79,78 +79,74 @@ class WorkerPool:
     def start(
         self,
         kind: WorkerKind | None = None,
+        owner: Owner = "submission",
         *,
         imports: Sequence[str] = (),
+        caches: Path | None = None,
+        folder: Path | None = None,
         alone: bool = False,
         tool: Sequence[str] = (),
     ) -> Worker:
-        """Start a worker for the submission, of the device's kind by default, and wait until it is ready.
+        """Start a worker, of the device's kind by default, and wait until it is ready.
 
         Args:
+            owner: whose file the worker will run. Workers of the `submission` share a jail and compiled kernels; workers
+                of the `course` have no jail. The `canary`, the staff's file in a jail like the submission's, shares that
+                jail with nobody.
             imports: modules that it finds imported.
+            caches: of a worker of the course: a folder that outlasts the pool.
+            folder: of the canary's file.
             alone: whether no other worker of the submission is in use, but for compiling. If none starts, the
                 submission's other processes and files may be in the way: they are removed, and one more start is tried.
-            tool: a program with options that runs the worker under its eyes (see `Worker`).
+            tool: a program with options that runs the submission's worker under its eyes (see `Worker`).
 
         Raises:
             Fault: no worker starts; if `alone`, not even without the submission's processes and files.
         """
         kind = kind or self.device
+
+        def program() -> Worker:
+            kernels = self._kernels_folder(kind) if owner == "submission" else None
+            readable = self._readable if folder is None else (folder,)
+            arguments = kind, self.runtime, self._new_folder(), kernels, self.jail, readable, tool
+            return self._ready(lambda: self._starter.submit(Worker, *arguments).result())
+
+        def forked(server: ForkServer) -> Worker:
+            own, shared = server.folder / secrets.token_hex(8), caches if server.trusted else server.caches
+            how: dict[str, Any] = {"trusted": server.trusted, "server": server, "imports": imports}
+            return self._ready(lambda: Worker(kind, self.runtime, own, shared, server.jail, **how))
+
+        def once() -> Worker:
+            if owner == "canary" or tool:
+                return program()
+            server = self.server(kind, owner)
+            try:
+                return forked(server)
+            except Fault:
+                if not self._given or server.lives():
+                    raise
+                return forked(self.server(kind, owner))  # a worker may have stopped or ended its server
+
         try:
-            worker = self._start(kind, imports, tool)
+            worker = once()
         except Fault:
             if not alone or not self._given:
                 raise
             self.evict()
-            worker = self._start(kind, imports, tool)
-        self._given = True
+            worker = once()
+        self._given |= owner == "submission"
         return worker
 
-    def _start(self, kind: WorkerKind, imports: Sequence[str], tool: Sequence[str]) -> Worker:
-        caches = self._kernels_folder() if kind == "cuda" else None
-        if tool:
-            worker = self._worker(kind, self._new_folder(), caches, self.jail, self._readable, tool=tool)
-            worker.ready()
-            return worker
-        server = self.server(kind)
-        try:
-            worker = self._forked(server, kind, caches, imports)
-            worker.ready()
-        except Fault:
-            if not self._given or server.lives():
-                raise
-            # A worker may have stopped or ended its server.
-            worker = self._forked(self.server(kind), kind, caches, imports)
-            worker.ready()
-        return worker
-
-    def start_own(self, kind: WorkerKind, caches: Path | None = None, imports: Sequence[str] = ()) -> Worker:
-        """Start a worker for the course's own code: without a jail, and with lasting caches. Does not wait until it is
-        ready.
+    def server(self, kind: WorkerKind | None = None, owner: Owner = "submission") -> ForkServer:
+        """The fork server of the workers of a kind, for the submission or the course; a new one if the last one has
+        ended. Raises Fault.
         """
-        return self._forked(self.own_server(kind), kind, caches, imports, trusted=True)
-
-    def canary(self, kind: WorkerKind, folder: Path) -> Worker:
-        """Start a worker for the staff's file in `folder`: in a jail like the submission's, which it shares with
-        nobody. Waits until it is ready.
-        """
-        worker = self._worker(kind, self._new_folder(), None, self.jail, (folder,))
-        worker.ready()
-        return worker
-
-    def server(self, kind: WorkerKind | None = None) -> ForkServer:
-        """The fork server of the submission's workers of a kind; a new one if the last one has ended."""
         kind = kind or self.device
-        return self._server(kind, self._kernels_folder() if kind == "cuda" else None)
-
-    def own_server(self, kind: WorkerKind) -> ForkServer:
-        """The fork server of the course's own workers of a kind."""
-        return self._server(kind, None, trusted=True)
-
-    def _server(self, kind: WorkerKind, caches: Path | None, trusted: bool = False) -> ForkServer:
+        trusted = owner == "course"
         jail, readable = (NO_JAIL, ()) if trusted else (self.jail, self._readable)
+        caches = None if trusted else self._kernels_folder(kind)
         with self._lock:
-            server = self._servers.get((kind, trusted))
+            server = self._servers.get((kind, owner))
             if server is None or not server.lives():
                 if server is not None:
                     server.end()
@@ -159,46 +155,25 @@ class WorkerPool:
                     jail.prepare(self.runtime.parent, one)
                 surroundings = environment(kind, self.runtime, folder, caches, trusted)
                 arguments = (kind, folder, caches, jail, [self.runtime, *readable], surroundings, trusted)
-                server = self._servers[kind, trusted] = self._started(lambda: ForkServer(*arguments))
+                with _none_started():
+                    server = self._servers[kind, owner] = self._starter.submit(ForkServer, *arguments).result()
             return server
 
-    def _forked(
-        self, server: ForkServer, kind: WorkerKind, caches: Path | None, imports: Sequence[str], trusted: bool = False
-    ) -> Worker:
-        folder = server.folder / secrets.token_hex(8)
-        try:
-            worker = Worker(
-                kind, self.runtime, folder, caches, server.jail, trusted=trusted, server=server, imports=imports
-            )
-        except OSError as error:  # no memory or open file is left
-            raise Fault.no_worker(f"a worker did not start: {error}") from None
+    def _ready(self, start: Callable[[], Worker]) -> Worker:
+        """The worker that `start` returns, when it is ready."""
+        with _none_started():
+            worker = start()
         self._workers.append(worker)
+        worker.ready()
         return worker
-
-    def _worker(
-        self,
-        kind: WorkerKind,
-        folder: Path,
-        caches: Path | None,
-        jail: Jail,
-        readable: Sequence[Path],
-        tool: Sequence[str] = (),
-    ) -> Worker:
-        worker = self._started(lambda: Worker(kind, self.runtime, folder, caches, jail, readable, tool))
-        self._workers.append(worker)
-        return worker
-
-    def _started(self, start: Callable[[], T]) -> T:
-        """What `start` returns, called in the thread that starts programs."""
-        try:
-            return self._starter.submit(start).result()
-        except (OSError, RuntimeError) as error:  # no process, thread, memory or open file is left
-            raise Fault.no_worker(f"a worker did not start: {error}") from None
 
     def _new_folder(self) -> Path:
         return self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"
 
-    def _kernels_folder(self) -> Path:
+    def _kernels_folder(self, kind: WorkerKind) -> Path | None:
+        """The folder of the submission's compiled kernels, which its workers on a GPU share."""
+        if kind != "cuda":
+            return None
         if WatchedFolder.size(self._kernels) > MAX_KERNELS_BYTES:  # no compiler writes so much
             self.jail.empty(self._kernels)
         return self._kernels
@@ -237,6 +212,14 @@ class WorkerPool:
             self.jail.empty(self._kernels)
         self.jail.empty_shared_folders()
         self._starter.shutdown()
+
+
+@contextmanager
+def _none_started() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # no process, thread, memory or open file is left
+        raise Fault.no_worker(f"a worker did not start: {error}") from None
 
 
 def stage_runtime(target: Path) -> Path:

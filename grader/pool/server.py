@@ -142,10 +142,8 @@ class ForkServer:
         surroundings: Mapping[str, str],
         trusted: bool,
     ) -> None:
-        self.jail, self.trusted = jail, trusted
+        self.jail, self.trusted, self.caches = jail, trusted, caches
         self.folder, self.surroundings = folder, dict(surroundings)
-        self._shared = () if caches is None else (str(caches),)
-        self._confines = jail.name != "none"
         self.was_ended = False  # by the judge, with workers that may have been innocent
         self.cut_off_several = False  # whether it ended by itself while it had more than one worker
         writable = [folder] if caches is None else [folder, caches]
@@ -171,7 +169,7 @@ class ForkServer:
             self._be_ready()
             channel = Channel()
             with channel.starting():
-                writable = (str(folder), *self._shared) if self._confines else ()
+                writable = () if self.jail.name == "none" else tuple(map(str, filter(None, (folder, self.caches))))
                 reply = self._ask(Fork(str(folder), tuple(changed.items()), tuple(imports), writable), channel.theirs)
                 if reply.error is not None:
                     raise Fault.no_worker(f"a worker did not start: {reply.error.message}")

@@ -11,7 +11,8 @@ from typing import Literal
 
 from grader import protocol
 from grader.course import own_course
-from grader.pool import processes, usage
+from grader.pool import processes
+from grader.pool.usage import Look
 
 DU_LIMIT_S = 5.0
 SHARE_OF_DISK = 1 / 8  # of the free disk, for one worker: other workers and the judge write too
@@ -38,30 +39,33 @@ class WatchedFolder:
         """How many bytes the folders' files may take: `size` or a share of the free disk, whichever is less."""
         return int(min(size, self._free_at_first * SHARE_OF_DISK))
 
-    def grown_beyond(self, size: int, pids: Iterable[int] = ()) -> bool:
-        """Whether the folders' files take more than `size` bytes; includes deleted files that the processes `pids` keep
-        open.
+    def grown_beyond(self, size: int, look: Look) -> bool:
+        """Whether the folders' files take more than `size` bytes, with deleted files that the processes keep open or
+        mapped. Raises LookTooLong, LookCutShort.
         """
         if self._free_at_first - self._free()[0] < size:
             return False
-        return self.size(*self._paths) + usage.nameless_bytes(pids) > size
+        return self.size(*self._paths, look=look) + look.bytes_on_disk() > size
 
-    def holds_more_than(self, files: int) -> bool:
-        """Whether the folders have more than `files` files; a disk has room for a limited number, however small."""
+    def holds_more_than(self, files: int, look: Look) -> bool:
+        """Whether the folders have more than `files` files; a disk has room for a limited number, however small. Raises
+        LookCutShort.
+        """
         if self._nodes_at_first - self._free()[1] < files:
             return False
-        return self._du(["--inodes", "-s"], *self._paths) > files
+        return self._du(["--inodes", "-s"], self._paths, look) > files
 
     @staticmethod
-    def size(*paths: str | Path) -> float:
-        """Bytes that files in folders take; infinity if `du` takes too long."""
-        return 1024 * WatchedFolder._du(["-sk"], *paths)
+    def size(*paths: str | Path, look: Look | None = None) -> float:
+        """Bytes that files in folders take; infinity if `du` takes too long. Raises LookCutShort."""
+        return 1024 * WatchedFolder._du(["-sk"], paths, look or Look(()))
 
     @staticmethod
-    def _du(options: list[str], *paths: str | Path) -> float:
+    def _du(options: list[str], paths: Iterable[str | Path], look: Look) -> float:
         try:
-            output = processes.output_of(["du", *options, *map(str, paths)], DU_LIMIT_S)
+            output = processes.output_of(["du", *options, *map(str, paths)], min(DU_LIMIT_S, look.left_s))
         except subprocess.TimeoutExpired:
+            look.go_on()
             return math.inf
         return sum(int(line.split()[0]) for line in output.splitlines())
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from grader.pool import processes, usage
 from grader.pool.fault import Fault
 from grader.pool.surroundings import MAX_FILES, WatchedFolder
+from grader.pool.usage import LOOK_LIMIT_S, Look, LookCutShort, LookTooLong
 from grader.report.model import Outcome
 
 INTERVAL_S = 0.05
@@ -92,39 +93,44 @@ class Watch:
         """Seconds that the worker has waited for a core."""
         return usage.waited_s(self._own)
 
-    def look_if_due(self, limits: CallLimits) -> None:
-        """Call `look` if the last look is longer ago than INTERVAL_S; a worker may answer each request faster than
-        that.
-        """
-        if time.monotonic() >= self._looked + INTERVAL_S:
-            self.look(limits)
+    def look_if_due(self, limits: CallLimits, left_s: float) -> None:
+        """Look at the worker, unless the last look was less than INTERVAL_S ago. Raises Fault if a limit is exceeded; the
+        caller must then end the worker.
 
-    def look(self, limits: CallLimits) -> None:
-        """Raise Fault if a limit is exceeded. The caller must then end the worker."""
+        A look ends without a result `left_s` seconds from now, when the call is late, or after LOOK_LIMIT_S if that is
+        longer: in time that is added to a call, looks must not be too short for a result.
+        """
+        if time.monotonic() < self._looked + INTERVAL_S:
+            return
         try:
-            with usage.bounded_look():
-                passed = self._passed(limits)
-        except usage.LookTooLong:
-            passed = "crashed", "has so many processes or mappings of memory that what they hold cannot be told in time"
+            exceeded = self._exceeded(limits, max(left_s, LOOK_LIMIT_S))
+        except LookCutShort:
+            return
+        except LookTooLong:
+            exceeded = (
+                "crashed",
+                "has so many processes or mappings of memory that what they hold cannot be told in time",
+            )
         except OSError as error:  # no file can be opened or no process started; the submission may be the reason
-            passed = "crashed", f"what its processes use could not be told ({error.strerror})"
-        if passed is not None:
-            raise Fault(passed[0], f"{passed[1]}: stopped")
+            exceeded = "crashed", f"what its processes use could not be told ({error.strerror})"
+        if exceeded is not None:
+            raise Fault(exceeded[0], f"{exceeded[1]}: stopped")
         self._looked = time.monotonic()
 
-    def _passed(self, limits: CallLimits) -> tuple[Outcome, str] | None:
+    def _exceeded(self, limits: CallLimits, limit_s: float) -> tuple[Outcome, str] | None:
         tree, allowed = self._tree(age_s=INTERVAL_S / 2), int(limits.memory_gib * GIB)
+        look = Look(tree, limit_s)
         if len(tree) > MAX_PROCESSES:
             return "crashed", f"started more than {MAX_PROCESSES} processes"
-        if usage.hold_more_than(allowed, tree):
+        if look.hold_more_than(allowed):
             return "out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory"
         if self._expendable and usage.spared(tree):
             return "crashed", "asked the kernel to spare it where memory runs out"
         if usage.container_is_full():
             return "out_of_memory", "used nearly all memory of the container"
-        if self._folder.grown_beyond(files := self._folder.allowed(allowed), tree):
+        if self._folder.grown_beyond(files := self._folder.allowed(allowed), look):
             return "out_of_memory", f"wrote more than {files / GIB:.3g} GiB of files"
-        if self._folder.holds_more_than(MAX_FILES):
+        if self._folder.holds_more_than(MAX_FILES, look):
             return "out_of_memory", f"wrote more than {MAX_FILES} files"
         return None
 
@@ -147,7 +153,7 @@ class Deadline:
         self._limits, self._watch, self._is_timed = limits, watch, is_timed
         self._end = now + min(limits.time_s, allowance.left_s)
         self._waited_s = 0.0 if is_timed else watch.waited_s()
-        self._next_look = now + (TIMED_FIRST_LOOK_S if is_timed else INTERVAL_S)
+        self._first_look = now + (TIMED_FIRST_LOOK_S if is_timed else INTERVAL_S)
 
     def left_s(self) -> float:
         """Seconds until the call is late; 0 or less if the call is late."""
@@ -156,8 +162,7 @@ class Deadline:
             return left_s
         return left_s + min(self._watch.waited_s() - self._waited_s, MOST_GIVEN_BACK * self._limits.time_s)
 
-    def look_if_due(self) -> None:
+    def look_if_due(self, left_s: float) -> None:
         """Look at the worker's limits, once in each interval. Raises Fault."""
-        if time.monotonic() >= self._next_look:
-            self._watch.look(self._limits)
-            self._next_look = time.monotonic() + INTERVAL_S
+        if time.monotonic() >= self._first_look:
+            self._watch.look_if_due(self._limits, left_s)

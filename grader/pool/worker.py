@@ -221,7 +221,7 @@ class Worker:
         is_timed = isinstance(request, protocol.Collect)
         if not is_timed and not self.trusted:
             with self._ended_by_a_fault():
-                self._watch.look_if_due(limits)
+                self._watch.look_if_due(limits, limits.time_s)
         self.send(request, files)
         reply = self.reply(limits, is_timed)
         # Not while the judge's clock runs, because freezing takes milliseconds. A worker under a tool ends by itself.
@@ -268,7 +268,7 @@ class Worker:
                         continue  # a second answer to an earlier request
                     if (left_s := deadline.left_s()) <= 0:
                         raise self._late(limits)
-                    deadline.look_if_due()
+                    deadline.look_if_due(left_s)
                     ready = select.select([self._replies], [], [], min(left_s, watch.INTERVAL_S))[0]
                     if ready and not self.reader.read_some():
                         raise self._ended()

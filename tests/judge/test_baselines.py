@@ -66,11 +66,11 @@ def case() -> BoundSpeedCase:
 def test_each_baseline_has_a_worker_which_loads_once_for_a_case(case: BoundSpeedCase) -> None:
     started: list[Any] = []
 
-    def start(*_: object) -> StandIn:
+    def start(**_: object) -> StandIn:
         started.append(StandIn())
         return started[-1]
 
-    pool: Any = SimpleNamespace(device="cuda", start_own=start)
+    pool: Any = SimpleNamespace(device="cuda", start=start)
     baselines = Baselines(pool, ROOT, None)
     baselines.start(["compile", "copy", "eager"])
     assert len(started) == 3, "all get ready side by side"
@@ -96,7 +96,7 @@ def test_torch_compile_is_loaded_in_the_background_and_nobody_is_timed_beside_it
             super().load(*given, **how)
             done.append("loaded")
 
-    pool: Any = SimpleNamespace(device="cuda", start_own=lambda *_: Slow())
+    pool: Any = SimpleNamespace(device="cuda", start=lambda **_: Slow())
     baselines = Baselines(pool, ROOT, None)
     baselines.load_ahead(case)
     threading.Timer(0.05, go_on.set).start()
@@ -114,7 +114,7 @@ def test_torch_compile_is_loaded_in_the_background_and_nobody_is_timed_beside_it
     ],
 )
 def test_a_baseline_that_cannot_be_loaded_is_the_graders_fault(case: BoundSpeedCase, fault: Fault, words: str) -> None:
-    pool: Any = SimpleNamespace(device="cuda", start_own=lambda *_: StandIn(fault))
+    pool: Any = SimpleNamespace(device="cuda", start=lambda **_: StandIn(fault))
     with pytest.raises(Fault) as told:
         Baselines(pool, ROOT, None).worker("eager", case)
     assert told.value.whose == "machine"

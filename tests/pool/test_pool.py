@@ -42,9 +42,9 @@ def test_workers_of_a_submission_share_their_kernels_and_others_have_their_own(
     pool: WorkerPool, tmp_path: Path
 ) -> None:
     kernels, trusted = tmp_path / "kernels", tmp_path / "trusted"
-    others = [kernels_of(one) for one in (pool.server("cpu"), pool.own_server("cuda"))]
+    others = [kernels_of(one) for one in (pool.server("cpu"), pool.server("cuda", "course"))]
     assert kernels_of(pool.server("cuda")) == kernels not in others
-    pool.start_own("cuda_cpu", trusted).ready()
+    pool.start("cuda_cpu", "course", caches=trusted)
     assert trusted.exists()
     pool.close()
     assert not kernels.exists()
@@ -63,8 +63,7 @@ def test_what_no_compiler_made_is_removed(pool: WorkerPool, tmp_path: Path, monk
 
 
 def test_all_workers_of_a_kind_are_forks_of_one_server_and_the_courses_own_of_another(pool: WorkerPool) -> None:
-    first, second, own = pool.start("cuda_cpu"), pool.start("cuda_cpu"), pool.start_own("cuda_cpu")
-    own.ready()
+    first, second, own = pool.start("cuda_cpu"), pool.start("cuda_cpu"), pool.start("cuda_cpu", "course")
     assert server_of(first) == server_of(second)
     assert server_of(own) != server_of(first)
     first.kill()
@@ -73,7 +72,7 @@ def test_all_workers_of_a_kind_are_forks_of_one_server_and_the_courses_own_of_an
 
 
 def test_the_canary_shares_nothing_with_the_submission(pool: WorkerPool, tmp_path: Path) -> None:
-    worker, canary = pool.start("cuda_cpu"), pool.canary("cuda_cpu", tmp_path)
+    worker, canary = pool.start("cuda_cpu"), pool.start("cuda_cpu", "canary", folder=tmp_path)
     server_of(worker).kill()
     while worker.lives():  # the kernel ends it a moment after its server
         time.sleep(0.01)

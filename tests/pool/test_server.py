@@ -393,8 +393,8 @@ def test_nothing_outlives_the_judge(room: Room, tmp_path: Path) -> None:
         "import sys, time\nfrom pathlib import Path\nfrom grader.pool.jail import Jail\n"
         "from grader.pool.pool import WorkerPool\n"
         f"pool = WorkerPool('cpu', Path({str(tmp_path)!r}), Jail({room.jail.name!r}, {room.jail.programs!r}))\n"
-        "own = pool.start_own('cuda_cpu')\nown.ready()\nfirst, second = pool.start('cuda_cpu'), pool.start('cuda_cpu')\n"
-        "canary = pool.canary('cuda_cpu', pool.runtime)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+        "own = pool.start('cuda_cpu', 'course')\nfirst, second = pool.start('cuda_cpu'), pool.start('cuda_cpu')\n"
+        "canary = pool.start('cuda_cpu', 'canary', folder=pool.runtime)\nprint('ready', flush=True)\ntime.sleep(600)\n"
     )
     open_to_workers(tmp_path)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT) as judge:

@@ -237,7 +237,7 @@ def _crew_with_a_lasting_reference(stack: ExitStack) -> type[Workers]:
             if kept is None or not kept.lives():
                 pool = WorkerPool(self.device, folder / secrets.token_hex(8))
                 stack.callback(pool.close)
-                kept = load_file(pool.start_own(self.kind_of(assignment)), self.course / "reference", assignment)
+                kept = load_file(pool.start(self.kind_of(assignment), "course"), self.course / "reference", assignment)
                 lasting[assignment.name] = kept
             return kept
 

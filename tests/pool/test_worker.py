@@ -218,7 +218,7 @@ def dripping(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("dripping")
 def test_a_worker_that_keeps_sending_is_watched_all_the_same(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[CallLimits] = []
-    monkeypatch.setattr(Watch, "look", lambda _, limits: watched.append(limits))
+    monkeypatch.setattr(Watch, "look_if_due", lambda _watch, limits, _left_s: watched.append(limits))
     limits = CallLimits(time_s=10, memory_gib=1)
     with pytest.raises(Fault, match="no answer within 10 s"):
         worker.reply(limits, is_timed=False)
@@ -239,6 +239,25 @@ def test_a_worker_that_cannot_be_looked_at_is_stopped_and_told_why(
     with pytest.raises(Fault, match=r"could not be told \(Too many open files\): stopped"):
         worker.reply(CallLimits(time_s=10, memory_gib=1), is_timed=False)
     assert not worker.alive
+
+
+@pytest.mark.parametrize(
+    ("nap_s", "time_s", "words"),
+    [(0.01, 1, "no answer within 1 s: stopped"), (0, 600, "what they hold cannot be told in time: stopped")],
+    ids=["waiting", "computing"],
+)
+def test_a_look_that_does_not_end_keeps_no_deadline_waiting(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, nap_s: float, time_s: float, words: str
+) -> None:
+    def without_end(look: usage.Look, _limit: int) -> NoReturn:
+        while True:
+            look.go_on()
+            time.sleep(nap_s)
+
+    worker.ready()
+    monkeypatch.setattr(usage.Look, "hold_more_than", without_end)
+    with pytest.raises(Fault, match=words):
+        worker.reply(CallLimits(time_s=time_s, memory_gib=1), is_timed=False)
 
 
 # What a worker prints ---------------------------------------------------------------------------------------------------
