@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import USUAL_IMPORTS, load_course
-from grader.report.model import Report
+from grader.report.model import AssignmentResult, Report
 from grader.worker.gpu_only import line_that_needs_one
 from tests.conftest import IMPORTS, ROOT, TWICE, Course, StartRun
 from tests.support.corpus import cases
@@ -91,7 +91,7 @@ def test_a_ptxas_that_does_not_work_is_the_machines_fault(
 )
 def test_a_students_own_failure_stays_theirs(tmp_path: Path, source: str, outcome: str) -> None:
     """By the CPU's CUDA; tests/command/test_nvcc.py has what nvcc refuses."""
-    report = judge(submission(tmp_path, source), ROOT, "cuda_gelu", "cpu")
+    report = judge(submission(tmp_path, source), ROOT, "cuda_gelu", "cpu", case="n-1")
     assert (report.correctness.earned, report.infra_errors) == (0, ())
     (found,) = [case.outcome for case in cases(report) if case.name == "n-1"]
     assert found == outcome
@@ -163,18 +163,13 @@ DOUBLING = """
 """
 
 
-def doubling(course: Course, folder: Path, source: str, names: list[str]) -> Path:
-    """A submission to a doubling assignment with cases of these names."""
+def graded(course: Course, folder: Path, source: str, names: list[str]) -> Report:
+    """The report of a submission to a doubling assignment with cases of these names."""
     course.add("task", names)
     mine = folder / "mine"
     mine.mkdir()
     (mine / "task.py").write_text(TWICE + textwrap.dedent(source))
-    return mine
-
-
-def graded(course: Course, folder: Path, source: str, names: list[str]) -> Report:
-    """The same, graded on a CPU."""
-    return judge(doubling(course, folder, source, names), course.folder, "task", "cpu")
+    return judge(mine, course.folder, "task", "cpu")
 
 
 def test_a_library_that_fails_in_every_case_is_looked_into_once_and_the_students_fault_stands(
@@ -202,44 +197,57 @@ def test_when_every_case_fails_alike_and_the_staffs_file_too_it_is_the_machine(c
     assert "the staff's own task.py fails here too" in cases(report)[1].message
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "assert x.is_cuda",
-        "assert x.device.type == 'cuda', 'on the GPU, please'",
-        "torch.cuda.synchronize()",
-        "x = x.to('cuda')",
-        "torch.empty(3, device='cuda')",
-        "torch.cuda.current_stream()",
-        "triton.runtime.driver.active.get_current_device()",
-        "if x.device.type == 'cpu': raise ValueError('no kernel for this device')",
-        "if not x.is_cuda: raise SystemExit(1)",
-        "torch.cuda.nvtx.range_push('double')",
-        "assert twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).metadata.shared == 0",
-    ],
+ANSWERED = (
+    "assert x.is_cuda",
+    "assert x.device.type == 'cuda', 'on the GPU, please'",
+    "torch.cuda.synchronize()",
+    "x = x.to('cuda')",
+    "torch.empty(3, device='cuda')",
+    "torch.cuda.current_stream()",
+    "triton.runtime.driver.active.get_current_device()",
+    "if x.device.type == 'cpu': raise ValueError('no kernel for this device')",
+    "if not x.is_cuda: raise SystemExit(1)",
+    "torch.cuda.nvtx.range_push('double')",
+    "assert twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).metadata.shared == 0",
 )
-def test_what_a_right_file_asks_of_a_gpu_is_answered(course: Course, tmp_path: Path, line: str) -> None:
-    mine = doubling(course, tmp_path, DOUBLING.format(line=line), ["one", "two"])
-    report = judge(mine, course.folder, "task", "cpu")
-    assert {case.outcome for case in cases(report)} == {"passed"}
-    assert report.score.earned == report.score.graded > 0
+LEFT_OPEN = ("torch.cuda.CUDAGraph()", "torch.Stream(device='cuda')", "twice.device_caches")
+TOO_OLD = "if torch.cuda.get_device_capability()[0] < 10: raise RuntimeError('needs a Blackwell')"
 
 
-@pytest.mark.parametrize("line", ["torch.cuda.CUDAGraph()", "torch.Stream(device='cuda')", "twice.device_caches"])
-def test_what_only_a_gpu_can_answer_leaves_its_points_open(course: Course, tmp_path: Path, line: str) -> None:
-    mine = doubling(course, tmp_path, DOUBLING.format(line=line), ["one", "two"])
-    report = judge(mine, course.folder, "task", "cpu")
-    assert (report.infra_errors, report.score.graded) == ((), 0)
-    for case in cases(report):
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AssignmentResult]:
+    """By line about a GPU: what is said of a right file with it. All of them are assignments of one course."""
+    folder = tmp_path_factory.mktemp("asked")
+    course, mine = Course(folder / "course"), folder / "mine"
+    mine.mkdir()
+    lines = {f"task_{number:02}": line for number, line in enumerate((*ANSWERED, *LEFT_OPEN, TOO_OLD))}
+    for name, line in lines.items():
+        course.add(name, ["one", "two"])
+        (mine / f"{name}.py").write_text(TWICE + textwrap.dedent(DOUBLING.format(line=line)))
+    report = judge(mine, course.folder, tuple(lines), "cpu")
+    assert report.infra_errors == ()
+    return {lines[one.name]: one for one in report.assignments}
+
+
+@pytest.mark.parametrize("line", ANSWERED)
+def test_what_a_right_file_asks_of_a_gpu_is_answered(asked: dict[str, AssignmentResult], line: str) -> None:
+    (part,) = asked[line].parts
+    assert {case.outcome for case in part.cases} == {"passed"}
+    assert part.points.earned == part.points.graded > 0
+
+
+@pytest.mark.parametrize("line", LEFT_OPEN)
+def test_what_only_a_gpu_can_answer_leaves_its_points_open(asked: dict[str, AssignmentResult], line: str) -> None:
+    (part,) = asked[line].parts
+    assert part.points.graded == 0
+    for case in part.cases:
         assert case.outcome == "skipped"
-        assert case.message.startswith(f"needs a GPU: task.py, line 12: {line}")
+        assert case.message.startswith(f"needs a GPU: {asked[line].name}.py, line 12: {line}")
 
 
-def test_what_would_fail_on_the_grading_gpu_fails(course: Course, tmp_path: Path) -> None:
-    line = "if torch.cuda.get_device_capability()[0] < 10: raise RuntimeError('needs a Blackwell')"
-    report = judge(doubling(course, tmp_path, DOUBLING.format(line=line), ["one"]), course.folder, "task", "cpu")
-    (case,) = cases(report)
-    assert (case.outcome, case.message) == ("failed", "RuntimeError: needs a Blackwell")
+def test_what_would_fail_on_the_grading_gpu_fails(asked: dict[str, AssignmentResult]) -> None:
+    (part,) = asked[TOO_OLD].parts
+    assert {(case.outcome, case.message) for case in part.cases} == {("failed", "RuntimeError: needs a Blackwell")}
 
 
 @pytest.mark.parametrize(

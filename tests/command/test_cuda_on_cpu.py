@@ -72,7 +72,8 @@ def test_wrong_kernels_are_told_what_is_wrong(
     folder = tmp_path / "submission"
     folder.mkdir()
     (folder / "gelu.cu").write_text(KERNEL.replace(old, new).replace("FORMULA", RIGHT))
-    (result,) = [one for one in cases(judge(folder, course, "cuda_gelu", "cpu")) if one.name == case]
+    report = judge(folder, course, "cuda_gelu", "cpu", case=case)
+    (result,) = [one for one in cases(report) if one.name == case]
     everything = "\n".join([result.message, *result.diagnosis, result.traceback])
     assert (result.outcome, words in everything) == (outcome, True), f"{result.outcome}: {everything}"
 
