@@ -16,7 +16,7 @@ import pytest
 from grader.assignment import USUAL_IMPORTS, load_course
 from grader.report.model import AssignmentResult, Report
 from grader.worker.gpu_only import line_that_needs_one
-from tests.conftest import IMPORTS, ROOT, TWICE, Course, StartRun
+from tests.conftest import IMPORTS, ROOT, TWICE, Course, StartRun, in_cuda, problem_toml
 from tests.support.corpus import cases
 from tests.support.warm_judge import judge
 
@@ -43,26 +43,38 @@ def broken(folder: Path, name: str) -> Path:
     return path
 
 
-def submission(folder: Path, source: str | None = None) -> Path:
+DOUBLE_IT = """
+#include <cuda_runtime.h>
+#include <cstdint>
+__global__ void kernel(const float* x, float* y, int64_t n) { if (threadIdx.x < n) y[threadIdx.x] = 2 * x[threadIdx.x]; }
+extern "C" void double_it(const float* x, float* y, int64_t n, cudaStream_t stream) { kernel<<<1, 32, 0, stream>>>(x, y, n); }
+"""
+
+
+def submission(folder: Path, source: str, name: str = "gelu.cu") -> Path:
     mine = folder / "mine"
     mine.mkdir()
-    text = (ROOT / "reference" / "gelu.cu").read_text() if source is None else source
-    (mine / "gelu.cu").write_text(text)
+    (mine / name).write_text(source)
     return mine
+
+
+@pytest.fixture
+def in_cpp(course: Course, tmp_path: Path) -> list[object]:
+    """What names a right file to an assignment in CUDA C++ with one case, as arguments of `grader run`."""
+    course.add("task", toml=in_cuda(problem_toml("task.cu", ["plain"])))
+    (course.folder / "reference" / "task.cu").write_text(DOUBLE_IT)
+    return [submission(tmp_path, DOUBLE_IT, "task.cu"), "--course", course.folder, "--device", "cpu"]
 
 
 @pytest.mark.parametrize("name", ["ld", "g++"])
 def test_a_tool_that_does_not_work_is_the_machines_fault(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    start_run: StartRun, in_cpp: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("PATH", f"{broken(tmp_path, name).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    ran = start_run(
-        submission(tmp_path), "--assignment", "cuda_gelu", "--device", "cpu", "--no-speed", jailed=False
-    ).finish()
+    ran = start_run(*in_cpp, jailed=False).finish()
     assert ran.report is not None
     assert (ran.code, ran.report.score.graded) == (3, 0)
-    assert ran.case("cuda_gelu", "n-1").outcome == "infra_error"
+    assert ran.case("task", "plain").outcome == "infra_error"
     assert SAYS in ran.output
     assert "grader doctor: C++ compiler" in ran.output
 
@@ -114,15 +126,15 @@ FULL = mounted("size=9m,mode=1777", 'head -c 7m /dev/zero > "$0/full"')
 
 @pytest.mark.parametrize(("place", "words"), [(NOEXEC, "failed to map segment"), (FULL, "No space left")])
 def test_a_disk_that_is_full_or_runs_nothing_is_the_machines_fault(
-    tmp_path: Path, place: Callable[..., list[str]], words: str
+    in_cpp: list[object], tmp_path: Path, place: Callable[..., list[str]], words: str
 ) -> None:
     where, out = tmp_path / "tmp", tmp_path / "out"
     where.mkdir()
     if subprocess.run(place(where, "true"), capture_output=True).returncode:
         pytest.skip("nothing may be mounted here")
-    program = [sys.executable, "-m", "grader", "run", str(submission(tmp_path)), "-a", "cuda_gelu", "-o", str(out)]
-    environment = os.environ | {"TMPDIR": str(where), "PYTHONPATH": IMPORTS, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run(place(where, *program, "--device", "cpu"), env=environment, capture_output=True, text=True)
+    program = [sys.executable, "-m", "grader", "run", *map(str, in_cpp), "-o", str(out)]
+    environment = os.environ | {"TMPDIR": str(where), "PYTHONPATH": IMPORTS}
+    done = subprocess.run(place(where, *program), env=environment, capture_output=True, text=True)
     assert done.returncode == 3, done.stdout + done.stderr
     told = " ".join(done.stdout.replace("│", " ").split()) + done.stderr  # wherever a line of the report ends
     assert words in told or "MiB left" in done.stderr
@@ -130,13 +142,13 @@ def test_a_disk_that_is_full_or_runs_nothing_is_the_machines_fault(
 
 
 def test_a_cache_that_nobody_can_write_to_keeps_nobody(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_run: StartRun, in_cpp: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").write_text("a file where a folder is meant to be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    ran = start_run(submission(tmp_path), "--assignment", "cuda_gelu", "--device", "cpu", "--quick").finish()
+    ran = start_run(*in_cpp).finish()
     assert ran.code == 0
-    assert ran.case("cuda_gelu", "n-1").outcome == "passed"
+    assert ran.case("task", "plain").outcome == "passed"
 
 
 def test_an_import_that_the_policy_allows_and_nobody_installed_is_the_machines_fault(
