@@ -47,6 +47,7 @@ SHARED = Path("/dev/shm")
 # On this host with each jail, `host` being the strongest; in a container.
 PlaceName = Literal["host", "bubblewrap", "uid", "none", "docker"]
 QUICK = "not grading and not docker and not gpu and not alone"
+ALL_LEFT_OUT = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(grading|docker|gpu|alone)\b", re.MULTILINE)
 IN_DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 IN_DOCKER_TOO = pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.everything])
 
@@ -65,6 +66,13 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("tests", deadline=None, derandomize=True, database=None, max_examples=60)
     settings.load_profile("tests")
     gc.disable()  # modules and the list of tests are no garbage, and looking for some takes a third of the collection
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick suite imports no file that it would leave out as a whole."""
+    if config.option.markexpr != QUICK or collection_path.suffix != ".py":
+        return None
+    return ALL_LEFT_OUT.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 def pytest_collection_finish() -> None:

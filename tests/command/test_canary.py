@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import USUAL_IMPORTS, load_course
-from grader.report.model import Report
+from grader.report.model import AssignmentResult, Report
 from grader.worker import errors
-from tests.conftest import IMPORTS, ROOT, TWICE, Course, StartRun
+from tests.conftest import IMPORTS, ROOT, TWICE, Course, StartRun, in_cuda, problem_toml
 from tests.support.corpus import cases
 from tests.support.warm_judge import judge
 
@@ -43,26 +43,38 @@ def broken(folder: Path, name: str) -> Path:
     return path
 
 
-def submission(folder: Path, source: str | None = None) -> Path:
+DOUBLE_IT = """
+#include <cuda_runtime.h>
+#include <cstdint>
+__global__ void kernel(const float* x, float* y, int64_t n) { if (threadIdx.x < n) y[threadIdx.x] = 2 * x[threadIdx.x]; }
+extern "C" void double_it(const float* x, float* y, int64_t n, cudaStream_t stream) { kernel<<<1, 32, 0, stream>>>(x, y, n); }
+"""
+
+
+def submission(folder: Path, source: str, name: str = "gelu.cu") -> Path:
     mine = folder / "mine"
     mine.mkdir()
-    text = (ROOT / "reference" / "gelu.cu").read_text() if source is None else source
-    (mine / "gelu.cu").write_text(text)
+    (mine / name).write_text(source)
     return mine
+
+
+@pytest.fixture
+def in_cpp(course: Course, tmp_path: Path) -> list[object]:
+    """What names a right file to an assignment in CUDA C++ with one case, as arguments of `grader run`."""
+    course.add("task", toml=in_cuda(problem_toml("task.cu", ["plain"])))
+    (course.folder / "reference" / "task.cu").write_text(DOUBLE_IT)
+    return [submission(tmp_path, DOUBLE_IT, "task.cu"), "--course", course.folder, "--device", "cpu"]
 
 
 @pytest.mark.parametrize("name", ["ld", "g++"])
 def test_a_tool_that_does_not_work_is_the_machines_fault(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    start_run: StartRun, in_cpp: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("PATH", f"{broken(tmp_path, name).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    ran = start_run(
-        submission(tmp_path), "--assignment", "cuda_gelu", "--device", "cpu", "--no-speed", jailed=False
-    ).finish()
+    ran = start_run(*in_cpp, jailed=False).finish()
     assert ran.report is not None
     assert (ran.code, ran.report.score.graded) == (3, 0)
-    assert ran.case("cuda_gelu", "n-1").outcome == "infra_error"
+    assert ran.case("task", "plain").outcome == "infra_error"
     assert SAYS in ran.output
     assert "grader doctor: C++ compiler" in ran.output
 
@@ -91,7 +103,7 @@ def test_a_ptxas_that_does_not_work_is_the_machines_fault(
 )
 def test_a_students_own_failure_stays_theirs(tmp_path: Path, source: str, outcome: str) -> None:
     """By the CPU's CUDA; tests/command/test_nvcc.py has what nvcc refuses."""
-    report = judge(submission(tmp_path, source), ROOT, "cuda_gelu", "cpu")
+    report = judge(submission(tmp_path, source), ROOT, "cuda_gelu", "cpu", case="n-1")
     assert (report.correctness.earned, report.infra_errors) == (0, ())
     (found,) = [case.outcome for case in cases(report) if case.name == "n-1"]
     assert found == outcome
@@ -114,15 +126,15 @@ FULL = mounted("size=9m,mode=1777", 'head -c 7m /dev/zero > "$0/full"')
 
 @pytest.mark.parametrize(("place", "words"), [(NOEXEC, "failed to map segment"), (FULL, "No space left")])
 def test_a_disk_that_is_full_or_runs_nothing_is_the_machines_fault(
-    tmp_path: Path, place: Callable[..., list[str]], words: str
+    in_cpp: list[object], tmp_path: Path, place: Callable[..., list[str]], words: str
 ) -> None:
     where, out = tmp_path / "tmp", tmp_path / "out"
     where.mkdir()
     if subprocess.run(place(where, "true"), capture_output=True).returncode:
         pytest.skip("nothing may be mounted here")
-    program = [sys.executable, "-m", "grader", "run", str(submission(tmp_path)), "-a", "cuda_gelu", "-o", str(out)]
-    environment = os.environ | {"TMPDIR": str(where), "PYTHONPATH": IMPORTS, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run(place(where, *program, "--device", "cpu"), env=environment, capture_output=True, text=True)
+    program = [sys.executable, "-m", "grader", "run", *map(str, in_cpp), "-o", str(out)]
+    environment = os.environ | {"TMPDIR": str(where), "PYTHONPATH": IMPORTS}
+    done = subprocess.run(place(where, *program), env=environment, capture_output=True, text=True)
     assert done.returncode == 3, done.stdout + done.stderr
     told = " ".join(done.stdout.replace("│", " ").split()) + done.stderr  # wherever a line of the report ends
     assert words in told or "MiB left" in done.stderr
@@ -130,13 +142,13 @@ def test_a_disk_that_is_full_or_runs_nothing_is_the_machines_fault(
 
 
 def test_a_cache_that_nobody_can_write_to_keeps_nobody(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_run: StartRun, in_cpp: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").write_text("a file where a folder is meant to be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    ran = start_run(submission(tmp_path), "--assignment", "cuda_gelu", "--device", "cpu", "--quick").finish()
+    ran = start_run(*in_cpp).finish()
     assert ran.code == 0
-    assert ran.case("cuda_gelu", "n-1").outcome == "passed"
+    assert ran.case("task", "plain").outcome == "passed"
 
 
 def test_an_import_that_the_policy_allows_and_nobody_installed_is_the_machines_fault(
@@ -163,18 +175,13 @@ DOUBLING = """
 """
 
 
-def doubling(course: Course, folder: Path, source: str, names: list[str]) -> Path:
-    """A submission to a doubling assignment with cases of these names."""
+def graded(course: Course, folder: Path, source: str, names: list[str]) -> Report:
+    """The report of a submission to a doubling assignment with cases of these names."""
     course.add("task", names)
     mine = folder / "mine"
     mine.mkdir()
     (mine / "task.py").write_text(TWICE + textwrap.dedent(source))
-    return mine
-
-
-def graded(course: Course, folder: Path, source: str, names: list[str]) -> Report:
-    """The same, graded on a CPU."""
-    return judge(doubling(course, folder, source, names), course.folder, "task", "cpu")
+    return judge(mine, course.folder, "task", "cpu")
 
 
 def test_a_library_that_fails_in_every_case_is_looked_into_once_and_the_students_fault_stands(
@@ -202,44 +209,57 @@ def test_when_every_case_fails_alike_and_the_staffs_file_too_it_is_the_machine(c
     assert "the staff's own task.py fails here too" in cases(report)[1].message
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "assert x.is_cuda",
-        "assert x.device.type == 'cuda', 'on the GPU, please'",
-        "torch.cuda.synchronize()",
-        "x = x.to('cuda')",
-        "torch.empty(3, device='cuda')",
-        "torch.cuda.current_stream()",
-        "triton.runtime.driver.active.get_current_device()",
-        "if x.device.type == 'cpu': raise ValueError('no kernel for this device')",
-        "if not x.is_cuda: raise SystemExit(1)",
-        "torch.cuda.nvtx.range_push('double')",
-        "assert twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).metadata.shared == 0",
-    ],
+ANSWERED = (
+    "assert x.is_cuda",
+    "assert x.device.type == 'cuda', 'on the GPU, please'",
+    "torch.cuda.synchronize()",
+    "x = x.to('cuda')",
+    "torch.empty(3, device='cuda')",
+    "torch.cuda.current_stream()",
+    "triton.runtime.driver.active.get_current_device()",
+    "if x.device.type == 'cpu': raise ValueError('no kernel for this device')",
+    "if not x.is_cuda: raise SystemExit(1)",
+    "torch.cuda.nvtx.range_push('double')",
+    "assert twice.warmup(x, x, 1, BLOCK=16, grid=(1,)).metadata.shared == 0",
 )
-def test_what_a_right_file_asks_of_a_gpu_is_answered(course: Course, tmp_path: Path, line: str) -> None:
-    mine = doubling(course, tmp_path, DOUBLING.format(line=line), ["one", "two"])
-    report = judge(mine, course.folder, "task", "cpu")
-    assert {case.outcome for case in cases(report)} == {"passed"}
-    assert report.score.earned == report.score.graded > 0
+LEFT_OPEN = ("torch.cuda.CUDAGraph()", "torch.Stream(device='cuda')", "twice.device_caches")
+TOO_OLD = "if torch.cuda.get_device_capability()[0] < 10: raise RuntimeError('needs a Blackwell')"
 
 
-@pytest.mark.parametrize("line", ["torch.cuda.CUDAGraph()", "torch.Stream(device='cuda')", "twice.device_caches"])
-def test_what_only_a_gpu_can_answer_leaves_its_points_open(course: Course, tmp_path: Path, line: str) -> None:
-    mine = doubling(course, tmp_path, DOUBLING.format(line=line), ["one", "two"])
-    report = judge(mine, course.folder, "task", "cpu")
-    assert (report.infra_errors, report.score.graded) == ((), 0)
-    for case in cases(report):
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AssignmentResult]:
+    """By line about a GPU: what is said of a right file with it. All of them are assignments of one course."""
+    folder = tmp_path_factory.mktemp("asked")
+    course, mine = Course(folder / "course"), folder / "mine"
+    mine.mkdir()
+    lines = {f"task_{number:02}": line for number, line in enumerate((*ANSWERED, *LEFT_OPEN, TOO_OLD))}
+    for name, line in lines.items():
+        course.add(name, ["one", "two"])
+        (mine / f"{name}.py").write_text(TWICE + textwrap.dedent(DOUBLING.format(line=line)))
+    report = judge(mine, course.folder, tuple(lines), "cpu")
+    assert report.infra_errors == ()
+    return {lines[one.name]: one for one in report.assignments}
+
+
+@pytest.mark.parametrize("line", ANSWERED)
+def test_what_a_right_file_asks_of_a_gpu_is_answered(asked: dict[str, AssignmentResult], line: str) -> None:
+    (part,) = asked[line].parts
+    assert {case.outcome for case in part.cases} == {"passed"}
+    assert part.points.earned == part.points.graded > 0
+
+
+@pytest.mark.parametrize("line", LEFT_OPEN)
+def test_what_only_a_gpu_can_answer_leaves_its_points_open(asked: dict[str, AssignmentResult], line: str) -> None:
+    (part,) = asked[line].parts
+    assert part.points.graded == 0
+    for case in part.cases:
         assert case.outcome == "skipped"
-        assert case.message.startswith(f"needs a GPU: task.py, line 12: {line}")
+        assert case.message.startswith(f"needs a GPU: {asked[line].name}.py, line 12: {line}")
 
 
-def test_what_would_fail_on_the_grading_gpu_fails(course: Course, tmp_path: Path) -> None:
-    line = "if torch.cuda.get_device_capability()[0] < 10: raise RuntimeError('needs a Blackwell')"
-    report = judge(doubling(course, tmp_path, DOUBLING.format(line=line), ["one"]), course.folder, "task", "cpu")
-    (case,) = cases(report)
-    assert (case.outcome, case.message) == ("failed", "RuntimeError: needs a Blackwell")
+def test_what_would_fail_on_the_grading_gpu_fails(asked: dict[str, AssignmentResult]) -> None:
+    (part,) = asked[TOO_OLD].parts
+    assert {(case.outcome, case.message) for case in part.cases} == {("failed", "RuntimeError: needs a Blackwell")}
 
 
 @pytest.mark.parametrize(

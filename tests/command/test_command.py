@@ -274,19 +274,6 @@ def test_a_misnamed_file_costs_its_own_points_and_the_sentence_names_both(
     assert "odd name" not in ran.output
 
 
-def test_a_kernel_in_a_file_of_any_name_is_named_where_its_own_file_is_missing(
-    course: Course, start_run: StartRun, tmp_path: Path
-) -> None:
-    course.add("task")
-    course.add("other")
-    folder = submission(tmp_path)
-    (folder / "lab2.py").write_text(RIGHT)
-    ran = start_run(folder, "--course", course.folder, "--device", "cpu").finish()
-    case = ran.case("other", "plain")
-    assert (ran.code, case.outcome) == (0, "not_implemented")
-    assert case.message == "there is no other.py, but lab2.py looks like your kernel: rename it to other.py"
-
-
 def test_a_parent_folder_by_mistake_is_refused_and_costs_nobody_their_report(course: Course, tmp_path: Path) -> None:
     course.add("task")
     for name in ("alice", "bob"):

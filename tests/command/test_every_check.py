@@ -128,37 +128,59 @@ def test_there_is_one_for_each_check() -> None:
     assert len(raised) == len(NEEDED)
 
 
-@pytest.mark.parametrize("check", checks(), ids=lambda check: check.raised[:60])
-def test_without_it_something_gets_past(check: Check, tmp_path: Path) -> None:
-    one = needed(check)
-    told = grade(one, tmp_path, None)
-    assert one.says in told
-    assert one.says not in grade(one, tmp_path, check)
+@dataclass(frozen=True)
+class Room:
+    """A submission to a course with an assignment for each check that `double` shows, and what the judge says of all of it."""
+
+    submission: Path
+    course: Path
+    report: Report
 
 
-def grade(one: Needed, folder: Path, without: Check | None) -> str:
-    """What a student and a TA would read of it."""
-    submission = folder / "submission"
-    submission.mkdir(exist_ok=True)
-    if one.source:
-        (submission / "gelu.cu").write_text(one.source)
-        return everything(judge(submission, ROOT, "cuda_gelu", "cpu", without=without))
-    course = Course(folder / "course")
-    if not course.folder.exists():
-        course.add("task", toml=toml(one), problem=one.problem)
-        (course.folder / "reference" / "task.py").write_text(f"def double(x):\n    {one.reference}\n")
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Room:
+    folder = tmp_path_factory.mktemp("checks")
+    course, submission = Course(folder / "course"), folder / "submission"
+    submission.mkdir()
+    for check in checks():
+        one, name = needed(check), name_of(check)
+        if one.source:
+            continue
+        course.add(name, toml=toml(one, f"{name}.py"), problem=one.problem)
+        (course.folder / "reference" / f"{name}.py").write_text(f"def double(x):\n    {one.reference}\n")
         if one.properties:
-            (course.folder / "assignments" / "task" / "test_properties.py").write_text(PROPERTIES)
-    head = PRELUDE + FORGE if re.search(r"forge|ctypes|torch", one.body) else ""
-    (submission / "task.py").write_text(f"{head}\nCOUNT = []\n\ndef double(x):\n    {one.body}\n")
-    return everything(judge(submission, course.folder, "task", "cpu", without=without))
+            (course.folder / "assignments" / name / "test_properties.py").write_text(PROPERTIES)
+        head = PRELUDE + FORGE if re.search(r"forge|ctypes|torch", one.body) else ""
+        (submission / f"{name}.py").write_text(f"{head}\nCOUNT = []\n\ndef double(x):\n    {one.body}\n")
+    names = tuple(name_of(check) for check in checks() if not needed(check).source)
+    return Room(submission, course.folder, judge(submission, course.folder, names, "cpu"))
 
 
-def toml(one: Needed) -> str:
-    text = problem_toml("task.py", ["plain"], extra=CHECKED if one.properties else "")
+def name_of(check: Check) -> str:
+    return f"check_{checks().index(check)}"
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: check.raised[:60])
+def test_without_it_something_gets_past(check: Check, room: Room, tmp_path: Path) -> None:
+    one, name = needed(check), name_of(check)
+    if one.source:
+        (tmp_path / "gelu.cu").write_text(one.source)
+        with_it, without = (
+            judge(tmp_path, ROOT, "cuda_gelu", "cpu", stop_early=True, without=left_out) for left_out in (None, check)
+        )
+    else:
+        (own,) = (assignment for assignment in room.report.assignments if assignment.name == name)
+        with_it = room.report.model_copy(update={"assignments": (own,)})
+        without = judge(room.submission, room.course, name, "cpu", without=check)
+    assert one.says in everything(with_it)
+    assert one.says not in everything(without)
+
+
+def toml(one: Needed, file: str) -> str:
+    text = problem_toml(file, ["plain"], extra=CHECKED if one.properties else "")
     assert one.toml[0] in text
     return text.replace(*one.toml, 1)
 
 
 def everything(report: Report) -> str:
-    return "\n".join([*report.infra_errors, *(words(case) for case in cases(report))])
+    return "\n".join(words(case) for case in cases(report))

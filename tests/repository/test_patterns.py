@@ -36,6 +36,8 @@ CHARACTERS = " a0\n(<[\"'`-/.:,#\\_e=*Aj‘\t"
 ELSEWHERE = ("row", " in named", "_in_memory", "submission.parent")
 REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT)
 LONG = 500  # a repeat of so many may be without an end
+MODULES = sorted(path for folder in ("grader", "assignments") for path in (ROOT / folder).rglob("*.py"))
+WITH_PATTERNS = [path for path in MODULES if re.search(rf"\bre\.({'|'.join(FUNCTIONS)})\b", path.read_text("utf-8"))]
 
 
 class Names(dict[str, Any]):
@@ -57,32 +59,30 @@ def module_of(path: Path) -> dict[str, Any]:
     return vars(importlib.import_module(".".join(parts).removesuffix(".__init__"))) if parts[0] == "grader" else {}
 
 
-def uses() -> dict[str, Use]:
-    """Every pattern of the package, and how it is used, by its place; None in place of a pattern that is not known here."""
-    texts = {path: path.read_text() for folder in ("grader", "assignments") for path in (ROOT / folder).rglob("*.py")}
+def uses(path: Path) -> dict[str, Use]:
+    """Every pattern of a module, and how it is used."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    given_to = {
+        id(call): {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for call in ast.walk(node.value)
+    }
+    names = Names(module_of(path)) if path.name != "__main__.py" else Names()
     found: dict[str, Use] = {}
-    for path, text in texts.items():
-        tree = ast.parse(text)
-        given_to = {
-            id(call): {one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Assign)
-            for call in ast.walk(node.value)
-        }
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_of_re(node.func)]
-        names = Names(module_of(path)) if calls and path.name != "__main__.py" else Names()
-        for call in calls:
-            words = ast.unparse(call.args[0])
-            if any(one in words for one in ELSEWHERE):
-                continue
-            given = eval(compile(ast.Expression(call.args[0]), words, "eval"), dict(names), names)
-            flags = [getattr(re, name) for name in re.findall(r"\bre\.([A-Z]+)\b", ast.unparse(call))]
-            pattern = re.compile(given, functools.reduce(operator.or_, flags, re.NOFLAG))
-            by = {call.func.attr} - {"compile"}  # type: ignore[attr-defined]
-            for name in given_to.get(id(call), set()):
-                use = re.compile(rf"\b{name}\.({'|'.join(FUNCTIONS)})\b")
-                by |= set(use.findall(text)) or set(use.findall("".join(texts.values())))
-            found[f"{path.relative_to(ROOT)}: {words[:60]}"] = Use(pattern, frozenset(by))
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and is_of_re(node.func)):
+        words = ast.unparse(call.args[0])
+        if any(one in words for one in ELSEWHERE):
+            continue
+        given = eval(compile(ast.Expression(call.args[0]), words, "eval"), dict(names), names)
+        flags = [getattr(re, name) for name in re.findall(r"\bre\.([A-Z]+)\b", ast.unparse(call))]
+        pattern = re.compile(given, functools.reduce(operator.or_, flags, re.NOFLAG))
+        by = {call.func.attr} - {"compile"}  # type: ignore[attr-defined]
+        for name in given_to.get(id(call), set()):
+            use = re.compile(rf"\b{name}\.({'|'.join(FUNCTIONS)})\b")
+            by |= set(use.findall(text)) or {one for other in MODULES for one in use.findall(other.read_text("utf-8"))}
+        found[words] = Use(pattern, frozenset(by))
     return found
 
 
@@ -219,13 +219,19 @@ def work_of(use: Use) -> Callable[[str], object]:
     return work
 
 
-USES = uses()
+@pytest.mark.parametrize("path", WITH_PATTERNS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_modules_patterns_take_time_in_proportion_to_the_text(path: Path) -> None:
+    found = uses(path)
+    assert [
+        (words, told)
+        for words, use in found.items()
+        for text in worst(use.pattern)
+        if (told := growth(work_of(use), *text))
+    ] == []
 
 
-@pytest.mark.parametrize("place", USES)
-def test_a_pattern_takes_time_in_proportion_to_the_text(place: str) -> None:
-    use = USES[place]
-    assert not [told for text in worst(use.pattern) if (told := growth(work_of(use), *text))]
+def test_patterns_are_found() -> None:
+    assert sum(len(uses(path)) for path in WITH_PATTERNS) > 100
 
 
 @pytest.mark.parametrize("name", HINTS)

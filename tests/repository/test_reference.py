@@ -9,24 +9,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.support.corpus import Entry, entries
+from tests.support.warm_judge import interpreted
 
 pytestmark = pytest.mark.grading
-
-
-def interpreted(program: str) -> Any:
-    """What a Python program prints as JSON where Triton's kernels run under its CPU interpreter."""
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 PROGRAM = """

@@ -34,11 +34,13 @@ class Expected(Strict):
 
     Attributes:
         case: its name; None if one of several may be the first.
+        after_others: it fails so only after the cases before it: they leave what it finds, or its words compare it with them.
         says: regular expressions, each found in its message or its diagnosis.
     """
 
     outcome: Outcome
     case: str | None = None
+    after_others: bool = False
     says: tuple[Pattern, ...] = ()
 
 
@@ -251,13 +253,17 @@ class Entry:
         expected = self.expected.get(device)
         return expected is not None and expected.outcome == "timed_out"
 
-    def grade(self, device: Device, scratch: Path, *, stop_early: bool = False, only: Cases = "all") -> Found:
-        """Grade this folder, in the part with the mistake. `scratch` is for further files."""
+    def grade(
+        self, device: Device, scratch: Path, *, stop_early: bool = False, only: Cases = "all", case: str | None = None
+    ) -> Found:
+        """Grade this folder, in the part with the mistake; with `case`, that case alone. `scratch` is for further files."""
         hangs = self.hangs(device)
         course = _impatient_course(scratch, self.assignment, device) if hangs else ROOT
         stop_early |= hangs and device == "cuda"  # an endless kernel takes half of the GPU from all others
         part = self.mutant.part if self.expected else None
-        report = judge(self.submission(scratch), course, self.assignment, device, stop_early, part, cases=only)
+        report = judge(
+            self.submission(scratch), course, self.assignment, device, stop_early, part, cases=only, case=case
+        )
         return Found.of(report)
 
     def fault(self, device: Device, found: Found) -> str:

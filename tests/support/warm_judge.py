@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 import multiprocessing
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 from unittest.mock import patch
 
 import torch
@@ -32,8 +34,8 @@ WARM = not torch.cuda.is_available()  # on a GPU workers start as usual
 # A process that has used a GPU cannot be forked.
 CONTEXT = multiprocessing.get_context("forkserver" if WARM else "spawn")
 CONTEXT.set_forkserver_preload(
-    ["tests.support.warm_imports", "grader.judge.session", "hypothesis", "tests.support.warm_judge"]
-)
+    ["tests.support.warm_imports", "grader.judge.session", "torch._dynamo", "hypothesis", "tests.support.warm_judge"]
+)  # torch._dynamo is imported by PyTorch's fake tensors, which profiles use
 # The cases that may run beside other judges' on one GPU, or the others: they need much of its memory, or measure it.
 Cases = Literal["all", "beside others", "alone", "first of its group"]
 ELSEWHERE: dict[Cases, str] = {
@@ -41,53 +43,71 @@ ELSEWHERE: dict[Cases, str] = {
     "alone": "runs alone",
 }  # why they are skipped
 SEED = 20251  # the same inputs in every run, so that a mutant's first case is always the same one
+# Seconds between two looks at what a worker uses: each look reads the table of all processes of this machine.
+LOOK_INTERVAL_S = 0.25
 PATIENCE = 10  # times the limits of problem.toml on a CPU, which other tests may keep busy
 
 
 def judge(
     submission: Path,
     course: Path,
-    assignment: str,
+    assignment: str | tuple[str, ...],
     device: Device,
     stop_early: bool = False,
     part: str | None = None,
     without: Check | None = None,
     cases: Cases = "all",
+    case: str | None = None,
 ) -> Report:
     """The report of a warm judge, which takes seconds less than a new one.
 
     On a CPU the judge is a fork; on a GPU one judge grades one submission after another (see `tests.support.steady`).
 
     Args:
+        assignment: its name, or the names of several that are graded in this order; on a GPU one.
         stop_early: skip the rest after the first case that does not pass.
         part: skip the cases of every other part.
         without: a check to take out of this judge; on a CPU only.
         cases: skip the other cases.
+        case: skip every other case.
     """
-    task = Task(submission, course, assignment, device, stop_early, part, without, cases)
+    assignments = (assignment,) if isinstance(assignment, str) else assignment
+    task = Task(submission, course, assignments, device, stop_early, part, without, cases, case)
     if not WARM and device == "cuda":
         from tests.support import steady
 
         assert without is None
         return steady.grade(task)
-    return Report.model_validate_json(_in_a_fork(task))
+    return Report.model_validate_json(_in_a_fork(_judge, task))
 
 
 def profile(submission: Path, course: Path, assignment: str, case: str, counted: bool = False) -> CaseProfile:
     """The profile of a speed case, as `large` or `forward/causal`, by a warm judge; `counted`: as --counters asks for."""
-    task = Task(submission, course, assignment, "cpu", False, None, None, "all", case, counted)
-    return CaseProfile.model_validate_json(_in_a_fork(task))
+    task = Task(submission, course, (assignment,), "cpu", profiled=case, counted=counted)
+    return CaseProfile.model_validate_json(_in_a_fork(_judge, task))
 
 
-def _in_a_fork(task: Task) -> bytes:
+def interpreted(program: str) -> Any:
+    """What a Python program prints as JSON where Triton's kernels run under its CPU interpreter."""
+    return json.loads(_in_a_fork(_print, program))
+
+
+def _print(program: str, sender: Connection) -> None:
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(compile(program, "<program>", "exec"), {"__name__": "program"})
+    sender.send_bytes(printed.getvalue().encode())
+
+
+def _in_a_fork(function: Callable[..., None], asked: Task | str) -> bytes:
+    """What a function sends, called in a fork of the process that has imported everything."""
     receiver, sender = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=_judge, args=(task, sender))
+    process = CONTEXT.Process(target=function, args=(asked, sender))
     process.start()
     sender.close()
     try:
         return receiver.recv_bytes()
     except EOFError:
-        raise AssertionError("the judge ended without a report") from None
+        raise AssertionError("it ended without an answer") from None
     finally:
         process.join()
 
@@ -98,32 +118,34 @@ class Task:
 
     submission: Path
     course: Path
-    assignment: str
+    assignments: tuple[str, ...]
     device: Device
-    stop_early: bool
-    part: str | None
-    without: Check | None
-    cases: Cases
+    stop_early: bool = False
+    part: str | None = None
+    without: Check | None = None
+    cases: Cases = "all"
+    case: str | None = None
     profiled: str = ""
     counted: bool = False
 
 
 def _judge(task: Task, sender: Connection) -> None:
     """Do one task in a process of its own."""
-    from grader.judge import loading
+    from grader.judge import gathering, loading
     from grader.judge.__main__ import keep_environment
-    from grader.pool import processes
+    from grader.pool import processes, watch
 
     if task.device == "cpu":
         # the CPU compiler's words differ, and not every machine has nvcc
         patch.object(loading, "find_nvcc", return_value=None).start()
+        patch.object(gathering, "fingerprint", return_value="").start()  # of all files of this repository
+        patch.object(watch, "INTERVAL_S", LOOK_INTERVAL_S).start()
         if task.course == ROOT:
             _be_patient()
     if task.without is not None:
         task.without.remove()
-    (one,) = load_course(task.course, [task.assignment])
     warm = None
-    if task.device == "cpu" and WARM and one.spec.language == "triton":
+    if task.device == "cpu" and WARM and any(one.spec.language == "triton" for one in _assignments(task)):
         from tests.support.warm import Warm
 
         warm = Warm()
@@ -142,16 +164,20 @@ def _judge(task: Task, sender: Connection) -> None:
             warm.close()
 
 
+def _assignments(task: Task) -> list[Assignment]:
+    return load_course(task.course, task.assignments)
+
+
 def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
     """Grade or profile in this process. Returns the report, or the case's profile, as JSON."""
     from grader.judge.session import run_session
 
-    (one,) = load_course(task.course, [task.assignment])
-    staged = stage(task.submission, folder / "submission", (one.spec.file,))
+    files = tuple(one.spec.file for one in _assignments(task))
+    staged = stage(task.submission, folder / "submission", files)
     request = Request(
         submission=task.submission,
         course=task.course,
-        assignments=(task.assignment,),
+        assignments=task.assignments,
         staged=Staged(folder=staged.folder, info=staged.info, refused=staged.refused),
         seed=SEED,
         stop_early=task.stop_early,
@@ -195,6 +221,8 @@ def _only(task: Task) -> Iterator[None]:
     def reason(skip: SkipReasons, assignment: Assignment, case: BoundCase | None) -> str:
         if case is not None and task.part not in (None, case.part.name):
             return f"only {task.part} is of interest"
+        if task.case is not None and (case is None or case.name != task.case):
+            return f"only {task.case} is of interest"
         if task.cases == "first of its group":
             if case is None or all(case.name != group.names[0] for group in case.part.groups):
                 return "only the first case of each group is of interest"

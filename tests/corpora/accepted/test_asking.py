@@ -1,12 +1,8 @@
-"""Right kernels with questions about the GPU written in by a script, as course files ask them: they earn what they earned.
-
-A few folders; `GRADER_ASK_ALL=1` in the environment takes them all.
-"""
+"""Right kernels with questions about the GPU written in by a script, as course files ask them: they earn what they earned."""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shutil
 from pathlib import Path
@@ -28,7 +24,7 @@ FEW = (
     "cuda_gelu-grid_stride",
     "cuda_gelu-torch_form_of_tutorials",
 )
-ASKED = [entry for entry in entries("accepted") if os.environ.get("GRADER_ASK_ALL") or entry.id in FEW]
+ALL = entries("accepted")
 FUNCTIONS = {one.name: one.spec.entry for one in load_course(ROOT)}
 AT_IMPORT = """
 import torch as _torch
@@ -100,11 +96,18 @@ class Asking(Entry):
         return target
 
 
-@pytest.mark.parametrize("entry", ASKED, ids=lambda entry: entry.id)
+@pytest.mark.parametrize("entry", [entry for entry in ALL if entry.id in FEW], ids=lambda entry: entry.id)
 def test_a_file_that_asks_earns_what_it_earned(entry: Entry, tmp_path: Path) -> None:
+    one = Asking(entry.folder)
+    assert one.fault("cpu", one.grade("cpu", tmp_path, only="first of its group")) == ""
+
+
+@pytest.mark.everything
+@pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.id)
+def test_every_file_that_asks_earns_what_it_earned(entry: Entry, tmp_path: Path) -> None:
     one = Asking(entry.folder)
     assert one.fault("cpu", one.grade("cpu", tmp_path)) == ""
 
 
 def test_the_few_are_there() -> None:
-    assert {entry.id for entry in entries("accepted")} >= set(FEW)
+    assert {entry.id for entry in ALL} >= set(FEW)

@@ -25,9 +25,14 @@ FAST = [
     # Not "long": without a GPU the reference reads a long row twice, and is told so.
     *(("reference", "softmax", case) for case in ("wide", "narrow")),
     *(("reference", "flash_attention", case) for case in ("forward/causal", "backward/causal")),
-    *((name, "cuda_gelu", "large") for name in ("float4_head_and_tail", "template_with_commas")),
-    *((name, "triton_gelu", "float32") for name in ("plain", "constants_first", "block_pointers")),
-    *(("two_kernels", "softmax", case) for case in ("wide", "narrow")),
+    *(
+        pytest.param(*one, marks=pytest.mark.everything)
+        for one in (
+            *((name, "cuda_gelu", "large") for name in ("float4_head_and_tail", "template_with_commas")),
+            *((name, "triton_gelu", "float32") for name in ("plain", "constants_first", "block_pointers")),
+            *(("two_kernels", "softmax", case) for case in ("wide", "narrow")),
+        )
+    ),
 ]
 pytestmark = pytest.mark.grading
 
