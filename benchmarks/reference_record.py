@@ -166,13 +166,13 @@ def contest(row: Row, assignment: Assignment) -> Contest:
         dtype=row.dtype,
         bands=(Band(vs="eager", speedup=1.0, points=0.0),),
         roofline="matmul" if row.assignment == "flash_attention" else "copy",
-        params=row.params,
+        **row.params,
     )
     params = bind_params(assignment, part, speed, model, speed.params)
     changes = {"rounds": ROUNDS, "max_calls": MAX_CALLS, "batch_s": BATCH_S, "slow_limit": math.inf}
     timing = assignment.spec.timing.model_copy(update=changes)
     longer = replace(assignment, spec=assignment.spec.model_copy(update={"timing": timing}))
-    case = Case(name=name, tries=row.title, dtype=speed.dtype, params={})
+    case = Case(name=name, tries=row.title, dtype=speed.dtype)
     return Contest(longer, problem, part, case, params, speed.model_copy(update={"bands": ()}), row)
 
 

@@ -40,7 +40,23 @@ UNKNOWN_FILES = (
     "Gradescope cannot say that something is not graded: for files without a grade here the autograder fails with a sentence, and sets no "
     "score; where Gradescope shows a 0 for that, it is no grade"
 )
-# What grader/submission.py takes of grader/report/model.py, which needs pydantic.
+# What grader/submission.py takes of grader/messages.py and grader/report/model.py, which need pydantic.
+MESSAGES = '''"""A staged submission, without pydantic."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict
+
+from grader.report.model import SubmissionInfo
+
+
+@dataclass(frozen=True)
+class Staged:
+    folder: Path
+    info: SubmissionInfo
+    refused: Dict[str, str]
+    misnamed: Dict[str, str]
+'''
 MODEL = '''"""The description of a staged submission, without pydantic."""
 
 from dataclasses import dataclass
@@ -165,6 +181,7 @@ def _autograder(folder: RunFolder, grades: Sequence[Grade], texts: dict[str, str
         "lookup.py": Path(lookup.__file__).read_text(encoding="utf-8"),
         "grader/__init__.py": "",
         "grader/submission.py": Path(grader.submission.__file__).read_text(encoding="utf-8"),
+        "grader/messages.py": MESSAGES,
         "grader/report/__init__.py": "",
         "grader/report/model.py": MODEL,
         lookup.INDEX: json.dumps(index, indent=1),

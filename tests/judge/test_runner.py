@@ -28,7 +28,7 @@ ASSIGNMENTS: Any = [
 def case(of: str, name: str, **declared: Any) -> BoundCase:
     at = place(of, "forward", name)
     nobody: Any = None
-    return BoundCase(at.assignment, nobody, at.part, Case(name=name, tries="tries it", params={}, **declared), nobody)
+    return BoundCase(at.assignment, nobody, at.part, Case(name=name, tries="tries it", **declared), nobody)
 
 
 def place(of: str, part: str, name: str = "") -> ReportPlace:

@@ -17,7 +17,11 @@ from grader.pool.surroundings import WatchedFolder
 from grader.pool.usage import Look
 
 MIB = 1 << 20
-NOBODY = Look([])
+
+
+def look() -> Look:
+    """At no process; a look may take a second of this process from when it begins."""
+    return Look([])
 
 
 class Disk:
@@ -40,12 +44,12 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 def test_what_is_written_in_the_folder_counts(tmp_path: Path, disk: Disk) -> None:
     watched = WatchedFolder(tmp_path)
-    assert not watched.grown_beyond(MIB, NOBODY)
+    assert not watched.grown_beyond(MIB, look())
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "file").write_bytes(b"x" * 3 * MIB)
     disk.free -= 3 * MIB
-    assert watched.grown_beyond(MIB, NOBODY)
-    assert not watched.grown_beyond(4 * MIB, NOBODY)
+    assert watched.grown_beyond(MIB, look())
+    assert not watched.grown_beyond(4 * MIB, look())
 
 
 @pytest.mark.parametrize("how", ["open", "mapped"])
@@ -60,7 +64,7 @@ def test_what_is_deleted_and_still_there_counts(tmp_path: Path, disk: Disk, how:
             file.close()
         (tmp_path / "file").unlink()
         disk.free -= 8 * MIB
-        assert not watched.grown_beyond(2 * MIB, NOBODY)
+        assert not watched.grown_beyond(2 * MIB, look())
         assert watched.grown_beyond(2 * MIB, ours)
         assert not watched.grown_beyond(4 * MIB, ours)
     assert not watched.grown_beyond(2 * MIB, ours)
@@ -69,11 +73,11 @@ def test_what_is_deleted_and_still_there_counts(tmp_path: Path, disk: Disk, how:
 def test_files_are_counted_too(tmp_path: Path, disk: Disk) -> None:
     watched = WatchedFolder(tmp_path)
     disk.nodes -= 50
-    assert not watched.holds_more_than(20, NOBODY), "others have made them"
+    assert not watched.holds_more_than(20, look()), "others have made them"
     for number in range(50):
         (tmp_path / str(number)).touch()
-    assert watched.holds_more_than(20, NOBODY)
-    assert not watched.holds_more_than(60, NOBODY)
+    assert watched.holds_more_than(20, look())
+    assert not watched.holds_more_than(60, look())
 
 
 def test_one_worker_may_not_fill_the_disk(tmp_path: Path, disk: Disk) -> None:
@@ -84,7 +88,7 @@ def test_one_worker_may_not_fill_the_disk(tmp_path: Path, disk: Disk) -> None:
 def test_what_others_write_does_not_count(tmp_path: Path, disk: Disk) -> None:
     watched = WatchedFolder(tmp_path)
     disk.free -= 50 * MIB
-    assert not watched.grown_beyond(MIB, NOBODY)
+    assert not watched.grown_beyond(MIB, look())
 
 
 def test_a_folder_that_is_gone_has_not_grown(tmp_path: Path, disk: Disk) -> None:
@@ -93,7 +97,7 @@ def test_a_folder_that_is_gone_has_not_grown(tmp_path: Path, disk: Disk) -> None
     watched = WatchedFolder(scratch)
     shutil.rmtree(scratch)
     disk.free -= 50 * MIB
-    assert not watched.grown_beyond(MIB, NOBODY)
+    assert not watched.grown_beyond(MIB, look())
 
 
 def test_a_folder_that_goes_while_it_is_counted_has_not_grown(
@@ -103,7 +107,7 @@ def test_a_folder_that_goes_while_it_is_counted_has_not_grown(
     disk.free -= 50 * MIB
     nothing = subprocess.CompletedProcess([], 1, stdout=b"")  # what `du` prints of it
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: nothing)
-    assert not watched.grown_beyond(MIB, NOBODY)
+    assert not watched.grown_beyond(MIB, look())
 
 
 def test_a_folder_too_large_to_count_has_grown(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,4 +117,4 @@ def test_a_folder_too_large_to_count_has_grown(tmp_path: Path, disk: Disk, monke
     watched = WatchedFolder(tmp_path)
     disk.free -= 50 * MIB
     monkeypatch.setattr(processes, "output_of", never_ends)
-    assert watched.grown_beyond(MIB, NOBODY)
+    assert watched.grown_beyond(MIB, look())
