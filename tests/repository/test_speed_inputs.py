@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from grader.assignment import load_course
-from grader.judge.cases import BoundSpeedCase, bind_speed_cases
+from grader.judge.cases import bind_speed_cases
 from grader.judge.speed.quick_check import QuickCheck
+from grader.problem import Call
 from tests.conftest import ROOT
 
 CPU = torch.device("cpu")
-JUDGE: Any = SimpleNamespace(device_name="cpu")
 Answer = Callable[[torch.Tensor], torch.Tensor]
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A speed case with its row length and few rows: what checks its answers, and calls of it."""
+
+    check: QuickCheck
+    calls: list[Call]
+    dtype: torch.dtype
+
+    def accepts(self, answer: Answer) -> list[bool]:
+        return [self.check.accepts(call, {"y": answer(call.args["x"]).to(self.dtype)}) for call in self.calls]
+
+
 @pytest.fixture(scope="module", params=["wide", "narrow", "long"])
-def case(request: pytest.FixtureRequest) -> BoundSpeedCase:
-    """With its row length, and few rows."""
+def drawn(request: pytest.FixtureRequest) -> Drawn:
     sizes = {one.declared.case.name: one.declared for one in bind_speed_cases(load_course(ROOT, ["softmax"]))}
     declared = sizes[request.param]
-    return replace(declared, params=declared.params.model_copy(update={"shape": (32, declared.params.shape[1])}))  # type: ignore[attr-defined]
-
-
-def accepted(case: BoundSpeedCase, answer: Answer) -> list[bool]:
-    check = QuickCheck(JUDGE, case, case.inputs(1, 0, CPU))
+    case = replace(declared, params=declared.params.model_copy(update={"shape": (32, declared.params.shape[1])}))  # type: ignore[attr-defined]
     calls = [case.inputs(2, number, CPU) for number in range(3)]
-    return [check.accepts(call, {"y": answer(call.args["x"]).to(case.dtype)}) for call in calls]
+    return Drawn(QuickCheck("cuda", case, case.inputs(1, 0, CPU)), calls, case.dtype)
 
 
 def over_part(x: torch.Tensor, share: float) -> torch.Tensor:
@@ -46,8 +51,8 @@ def in_float32(x: torch.Tensor) -> torch.Tensor:
     return powers / powers.sum(-1, keepdim=True)
 
 
-def test_a_softmax_passes(case: BoundSpeedCase) -> None:
-    assert accepted(case, in_float32) == [True] * 3
+def test_a_softmax_passes(drawn: Drawn) -> None:
+    assert drawn.accepts(in_float32) == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -61,5 +66,5 @@ def test_a_softmax_passes(case: BoundSpeedCase) -> None:
     ],
     ids=["the sum of the law", "no sum", "no maximum", "half of the sum", "nearly all of the sum"],
 )
-def test_a_softmax_that_leaves_work_out_does_not(case: BoundSpeedCase, answer: Answer) -> None:
-    assert accepted(case, answer) == [False] * 3
+def test_a_softmax_that_leaves_work_out_does_not(drawn: Drawn, answer: Answer) -> None:
+    assert drawn.accepts(answer) == [False] * 3
