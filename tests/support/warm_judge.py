@@ -131,14 +131,14 @@ class Task:
 
 def _judge(task: Task, sender: Connection) -> None:
     """Do one task in a process of its own."""
-    from grader.judge import gathering, loading
+    from grader.judge import loading, results
     from grader.judge.__main__ import keep_environment
     from grader.pool import processes, watch
 
     if task.device == "cpu":
         # the CPU compiler's words differ, and not every machine has nvcc
         patch.object(loading, "find_nvcc", return_value=None).start()
-        patch.object(gathering, "fingerprint", return_value="").start()  # of all files of this repository
+        patch.object(results, "fingerprint", return_value="").start()  # of all files of this repository
         patch.object(watch, "INTERVAL_S", LOOK_INTERVAL_S).start()
         if task.course == ROOT:
             _be_patient()
