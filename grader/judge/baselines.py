@@ -10,8 +10,9 @@ any other name     the function of that name in baselines.py, such as a vendor's
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -46,23 +47,22 @@ class Baselines:
         self._pool, self._course, self.caches = pool, course, caches
         self.workers: dict[str, Worker] = {}
         self._holds: dict[str, str] = {}  # what each worker has loaded
-        self._ahead: Future[Worker] | None = None
+        self._ahead: list[Future[Worker]] = []
 
-    def load_ahead(self, case: BoundSpeedCase) -> None:
-        """Have torch.compile's worker load the code of a case in the background: what it compiles first takes 10 s on a GPU."""
-        self._ahead = later(lambda: self._loaded(COMPILE, case))
+    def load_ahead(self, cases: Sequence[BoundSpeedCase], everyone: bool) -> None:
+        """Have the worker of each baseline of these cases load its first case in the background: what torch.compile compiles
+        first takes 10 s on a GPU.
+
+        Args:
+            everyone: whether to load all baselines, not only those of bands and roofline.
+        """
+        first = {name: case for case in reversed(cases) for name in (NULL, *case.entrants(everyone))}
+        self._ahead = [later(partial(self._loaded, name, case)) for name, case in first.items()]
 
     def settle(self) -> None:
         """Wait until nothing is loaded in the background: that would disturb a benchmark, and a case that measures memory."""
-        if self._ahead is not None:
-            wait([self._ahead])
-            self._ahead = None  # if it has failed, `worker` raises the error again
-
-    def start(self, names: Iterable[str]) -> None:
-        """Start the workers of these names that do not live; they get ready side by side. Raises Fault."""
-        self.settle()
-        for name in names:
-            self._start(name)
+        wait(self._ahead)
+        self._ahead = []  # if one has failed, `worker` raises its error again
 
     def end(self) -> None:
         """End all workers. `worker` starts them again on demand."""
@@ -78,15 +78,11 @@ class Baselines:
         self.settle()
         return self._loaded(name, case)
 
-    def _start(self, name: str) -> Worker:
+    def _loaded(self, name: str, case: BoundSpeedCase) -> Worker:
         worker = self.workers.get(name)
         if worker is None or not worker.lives():
             worker = self.workers[name] = self._pool.start(owner="course", caches=self.caches)
             self._holds.pop(name, None)
-        return worker
-
-    def _loaded(self, name: str, case: BoundSpeedCase) -> Worker:
-        worker = self._start(name)
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
         if self._holds.get(name) != what:
             worker.ready()

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 import torch
 
 from grader.assignment import CourseError, Device
-from grader.judge.baselines import COMPILE
 from grader.judge.canary import Canary
 from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
@@ -63,7 +62,8 @@ def run_session(request: Request, pool: WorkerPool, isolation: Isolation, emit: 
     emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
     comparison = Comparison(run, Reference(run, workers))
     benchmarks = Benchmarks(run, workers, comparison)
-    load_compiled_baseline(run, workers)
+    timed = [one.declared for one in run.speed_cases if run.device_name in one.declared.speed.devices]
+    workers.baselines.load_ahead(timed, everyone=request.entrants == "all")
     if request.profile != "no":
         if pool.device == "cuda":
             files.finish_looking()
@@ -105,14 +105,6 @@ def choose_device(wanted: str) -> Device:
     if wanted == "cuda" and not available:
         raise CourseError("--device cuda or --gpu: PyTorch finds no CUDA GPU here, or not that one; use --device cpu")
     return "cuda" if available and wanted != "cpu" else "cpu"
-
-
-def load_compiled_baseline(run: Run, workers: Workers) -> None:
-    """Have the first speed case whose baseline torch.compile compiles loaded while the correctness cases run."""
-    for one in (sizes.declared for sizes in run.speed_cases):
-        if run.device_name in one.speed.devices and COMPILE in one.entrants(run.request.entrants == "all"):
-            workers.baselines.load_ahead(one)
-            return
 
 
 def import_ahead() -> None:

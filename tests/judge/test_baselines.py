@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grader.assignment import load_course
-from grader.judge.baselines import Baselines, kept_caches
+from grader.judge.baselines import NULL, Baselines, kept_caches
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.pool.fault import Fault
 from grader.protocol import Yardstick
@@ -72,8 +72,6 @@ def test_each_baseline_has_a_worker_which_loads_once_for_a_case(case: BoundSpeed
 
     pool: Any = SimpleNamespace(device="cuda", start=start)
     baselines = Baselines(pool, ROOT, None)
-    baselines.start(["compile", "copy", "eager"])
-    assert len(started) == 3, "all get ready side by side"
     for _ in range(2):
         found = [baselines.worker(name, case) for name in ("compile", "copy", "eager")]
     assert found == started
@@ -87,23 +85,29 @@ def test_each_baseline_has_a_worker_which_loads_once_for_a_case(case: BoundSpeed
     assert started[3].loaded == [("baselines.py", "eager", True)]
 
 
-def test_torch_compile_is_loaded_in_the_background_and_nobody_is_timed_beside_it(case: BoundSpeedCase) -> None:
-    go_on, done = threading.Event(), list[str]()
+def test_baselines_are_loaded_side_by_side_in_the_background_and_nobody_is_timed_beside_it(
+    case: BoundSpeedCase,
+) -> None:
+    names = {NULL, *case.entrants(everyone=False)}
+    together, started, done = threading.Barrier(len(names), timeout=20), list[Any](), list[str]()
 
     class Slow(StandIn):
-        def load(self, *given: Any, **how: Any) -> None:
-            assert go_on.wait(20)
-            super().load(*given, **how)
-            done.append("loaded")
+        def ready(self) -> None:
+            together.wait()
+            done.append("ready")
 
-    pool: Any = SimpleNamespace(device="cuda", start=lambda **_: Slow())
+    def start(**_: object) -> StandIn:
+        started.append(Slow())
+        return started[-1]
+
+    pool: Any = SimpleNamespace(device="cuda", start=start)
     baselines = Baselines(pool, ROOT, None)
-    baselines.load_ahead(case)
-    threading.Timer(0.05, go_on.set).start()
-    baselines.start(["eager"])
-    assert done == ["loaded"]
-    assert baselines.worker("compile", case) is baselines.workers["compile"]
-    assert done == ["loaded"]
+    baselines.load_ahead([case], everyone=False)
+    baselines.settle()
+    assert baselines.workers.keys() == names
+    assert len(done) == len(started) == len(names)
+    assert baselines.worker(NULL, case).loaded == [NULL]  # type: ignore[attr-defined]
+    assert len(started) == len(names), "one that lives is not started again"
 
 
 @pytest.mark.parametrize(

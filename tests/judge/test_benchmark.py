@@ -144,7 +144,7 @@ class Course:
             emit=lambda _event: None,
         )
         self.workers: Any = SimpleNamespace(
-            baselines=SimpleNamespace(worker=lambda name, _case: self.entrants[name], start=lambda _names: None),
+            baselines=SimpleNamespace(worker=lambda name, _case: self.entrants[name], settle=lambda: None),
             worker=lambda _assignment: self.submission,
         )
         comparison: Any = SimpleNamespace(compare=compare)

@@ -188,9 +188,8 @@ class BenchmarkRun:
         baselines = shared.workers.baselines
         self.submission = Entrant(SUBMISSION, submission, own)
         self.others: list[Entrant] = []
-        names = case.entrants(everyone=self._run.request.entrants == "all")
-        baselines.start([NULL, *names])
-        for name in names:
+        baselines.settle()
+        for name in case.entrants(everyone=self._run.request.entrants == "all"):
             with self._may_leave_out(name):
                 self.others.append(Entrant(name, baselines.worker(name, case), BASELINE_LIMITS))
         self.null = Entrant(NULL, baselines.worker(NULL, case), BASELINE_LIMITS)
