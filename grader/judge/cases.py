@@ -152,8 +152,8 @@ class BoundSpeedCase(BoundCase):
         return list(dict.fromkeys(band.vs for band in self.speed.bands))
 
     def entrants(self, everyone: bool) -> list[str]:
-        """Names of the other runners of a race: baselines of bands and the roofline's yardstick; with `everyone` all
-        there are.
+        """Names of the entrants but the submission and the null entrant: the bands' baselines and the roofline's yardstick, or all
+        that there are.
         """
         more = ["eager", "compile", "reference", *self.speed.others] if everyone else []
         return list(dict.fromkeys([*self.opponents, *more, self.speed.roofline]))

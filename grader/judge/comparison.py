@@ -97,8 +97,7 @@ class Reference:
         """The reference kernel's outputs for a call.
 
         Raises:
-            Fault: the reference gave no answer, or broke the contract.
-            Fault: its worker did not start.
+            Fault: the machine's: the reference gave no answer, broke the contract, or its worker did not start.
         """
         with self._asking:
             try:
@@ -168,8 +167,7 @@ class Comparison:
                 call.
 
         Raises:
-            Fault: an output is wrong.
-            Fault: a trivial answer would pass, or the reference is wrong.
+            Fault: an output is wrong; the machine's if a trivial answer would pass, or the reference is wrong.
         """
         scale, pytorch, trivial = self._right(case, call, drawn) if right is None else right.result()
         expected = scale.expected

@@ -78,7 +78,7 @@ class Compilation:
         compiled.
 
         Raises:
-            Fault, Fault: a kernel would not run on the GPU that submissions are graded on.
+            Fault: a kernel would not run on the GPU that submissions are graded on.
         """
         if (future := self._ahead.pop(case.id, None)) is None:
             return ""

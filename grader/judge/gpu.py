@@ -253,8 +253,7 @@ def wait_for_quiet(gauge: Gauge, submission: Worker, was_running: bool, attempt:
         attempt: how often the batch has run, from 1.
 
     Raises:
-        Fault: the submission keeps the GPU busy.
-        Fault: another program does, or one that has the GPU open may.
+        Fault: the submission keeps the GPU busy; the machine's if another program does, or one that has the GPU open may.
     """
     others = gauge.others()
     quiet = _becomes_quiet(gauge)

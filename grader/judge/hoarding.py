@@ -43,9 +43,7 @@ class Hoarding:
         lanes that lack memory at this time, raise the same error.
 
         Raises:
-            Fault: `out_of_memory`, if ending the workers freed more than a submission may keep.
-            Fault: if it freed less.
-            Fault: if it freed less, and a worker did not start.
+            Fault: `out_of_memory`, if ending the workers freed more than a submission may keep; otherwise the machine's.
         """
         began = time.monotonic()
         try:

@@ -23,8 +23,7 @@ def load_file(worker: Worker, folder: Path, assignment: Assignment) -> Worker:
     """Load the assignment's file from `folder`, and return the worker. A fault ends its worker.
 
     Raises:
-        Fault: the file could not be built, imported, or lacks its entry.
-        Fault: the worker did not start, by a fault of the machine.
+        Fault: the file could not be built, imported, or lacks its entry; the machine's if the worker did not start.
     """
     worker.ready()
     spec = assignment.spec

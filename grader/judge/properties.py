@@ -63,7 +63,7 @@ class Trial:
         self.generator = torch.Generator(run.device).manual_seed(run.seed & 0xFFFF_FFFF)
 
     def ask(self, call: Call) -> dict[str, torch.Tensor]:
-        """The submission's outputs in float64, by name. Raises Fault, Fault if there are none."""
+        """The submission's outputs in float64, by name. Raises Fault if there are none."""
         own = self._properties
         own.run.emit(CaseNote(text="on drawn inputs"))  # an event, so that many inputs do not look like a standstill
         worker = own.workers.worker(self._case.assignment, own.lane)
@@ -122,8 +122,7 @@ class Properties:
             strategies: for parameters of problem.py, and for further arguments of `law`.
 
         Raises:
-            Fault: about the smallest input found.
-            Fault: the first input without an answer. The grader's own errors pass through.
+            Fault: about the smallest input found, or the first input without an answer. The grader's own errors pass through.
         """
         assignment, part = self.place.assignment, self.place.part
         self.workers.worker(assignment, self.lane)  # a file that cannot be loaded is not an input's fault

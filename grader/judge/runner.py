@@ -1,4 +1,4 @@
-"""Runs every case and check of a grading once, in one lane or in several. Speed cases follow (`speed/plugin.py`).
+"""Runs the cases and checks of a grading, in one lane or in several. Speed cases follow (`speed/plugin.py`).
 
 `skip.py` says why a case is not run, `trial.py` grades its calls, and `results.py` keeps its result. With several lanes,
 cases that share the machine run first, side by side (`lanes.py`). A case that needs much GPU memory, or measures it,

@@ -38,8 +38,8 @@ def run_watched(
     """Run the case's first call under its tool.
 
     Raises:
-        Fault: the tool found an error in the student's kernels, or the answer is wrong.
-        Fault: there is no file or it cannot be loaded; or `skipped`, if the tool cannot be used here.
+        Fault: the tool found an error in the student's kernels, the answer is wrong, or there is no file or it cannot be
+            loaded; `skipped` if the tool cannot be used here.
     """
     assert case.case.tool is not None
     call = case.inputs(run.seed, 0, run.device)

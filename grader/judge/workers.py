@@ -22,7 +22,7 @@ from grader.protocol import NEEDED_FOR_GRADIENTS
 
 
 class Workers:
-    """Starts, hands out and ends workers. The workers come from a pool, which the workers does not close.
+    """Starts, hands out and ends workers. The workers come from a pool, which whoever made it closes.
 
     Attributes:
         is_busy: whether several lanes run; set by `Lanes`.
@@ -87,8 +87,7 @@ class Workers:
         """A worker under a tool, with nothing loaded.
 
         Raises:
-            Fault: the file is missing or cannot be loaded, or the assignment's time is used up.
-            Fault: the worker did not start.
+            Fault: the file is missing or cannot be loaded, the assignment's time is used up, or the worker did not start.
         """
         self._files.check_loadable(assignment)
         self._files.check_time(assignment)
@@ -128,9 +127,7 @@ class Workers:
         self._pool.clear()
 
     def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Worker:
-        """A worker like the submission's, with the staff's file in `folder` loaded. Raises Fault,
-        Fault.
-        """
+        """A worker like the submission's, with the staff's file in `folder` loaded. Raises Fault."""
         kind = "compile" if compiling else self.kind_of(assignment)
         return load_file(self._pool.start(kind, "canary", folder=folder), folder, assignment)
 

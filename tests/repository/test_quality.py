@@ -22,7 +22,9 @@ def record() -> dict[str, Any]:
 
 
 def test_the_page_is_made_from_the_record(record: dict[str, Any]) -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(record), "run: python -m tests.support.quality --render"
+    assert PAGE.read_text(encoding="utf-8") == page(record), (
+        "run: python -m tests.support.quality --only NAME for a new kernel, --render if only the page is older"
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)

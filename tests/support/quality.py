@@ -1,4 +1,4 @@
-"""How good the grader is: every wrong and every right kernel of the corpus, with every case that catches it.
+"""How good the grader is: every wrong and every right kernel of the corpus, with every case that caught it when it was last run.
 
     python -m tests.support.quality                 run the corpus on this machine's device, then write the record and the page
     python -m tests.support.quality --jobs 4        several kernels at once; where there are GPUs, in so many judges, spread over them

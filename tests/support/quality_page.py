@@ -38,7 +38,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         "The grader is graded by wrong kernels, each with one mistake that students make (`tests/corpora/mutants/`), and by right",
         "ones, each written in another way (`tests/corpora/accepted/`). This is what happened on the devices named here; the page is",
-        "made by `python -m tests.support.quality`. Every kernel, with its mistake and the cases that catch it:",
+        "made by `python -m tests.support.quality`. Every kernel, with its mistake and the cases that caught it when it was last run:",
         "",
         "    python -m tests.support.quality --rows                    # all of it; --device cpu or cuda: of one device",
         "    python -m tests.support.quality --rows --only softmax     # the kernels with this in their names",
