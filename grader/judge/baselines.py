@@ -85,7 +85,6 @@ class Baselines:
             self._holds.pop(name, None)
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
         if self._holds.get(name) != what:
-            worker.ready()
             try:
                 self._load(worker, name, case)
             except Fault as fault:

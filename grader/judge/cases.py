@@ -94,10 +94,6 @@ class BoundCase:
         return self.case.tool is not None
 
     @property
-    def is_cuda(self) -> bool:
-        return self.assignment.spec.language == "cuda"
-
-    @property
     def dtype(self) -> torch.dtype:
         return DTYPES[self.case.dtype]
 
@@ -169,10 +165,6 @@ class BoundCheck:
     function: Callable[..., None]
     shares_the_machine = True
     is_apart = False
-
-    @property
-    def is_cuda(self) -> bool:
-        return self.assignment.spec.language == "cuda"
 
     @property
     def place(self) -> ReportPlace:

@@ -84,6 +84,7 @@ class Hoarding:
             error if isinstance(error, Fault) else Fault.of_machine(f"the judge found no GPU memory: {error}")
         )
         try:
+            self.workers.baselines.settle()  # memory that a loading baseline frees is not the submission's
             before_gib = self.run.free_gib()
             ended = self.workers.terminate(assignment, reason)
             allowed_gib = HOARD_GIB + WORKER_GIB * ended

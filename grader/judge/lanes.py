@@ -59,7 +59,7 @@ class Lanes:
         Args:
             do: runs a work in the lane of the given number.
         """
-        for work in sorted(works, key=lambda one: not (one.is_apart and one.is_cuda)):
+        for work in sorted(works, key=lambda one: not (one.is_apart and _is_cuda(one))):
             self._waiting.setdefault(_queue(work), deque()).append(work)
         self._threads = [
             threading.Thread(target=self._drive, args=(lane, do), name=f"lane {lane}", daemon=True)
@@ -148,6 +148,10 @@ def _queue(work: Work) -> str:
     return APART if work.is_apart else work.assignment.name
 
 
+def _is_cuda(work: Work) -> bool:
+    return work.assignment.spec.language == "cuda"
+
+
 def _stays_in_one_lane(waiting: Iterable[Work]) -> bool:
     """Whether the queue is CUDA C++: several workers would build the same file."""
-    return any(work.is_cuda and not work.is_apart for work in waiting)
+    return any(_is_cuda(work) and not work.is_apart for work in waiting)

@@ -23,9 +23,8 @@ def load_file(worker: Worker, folder: Path, assignment: Assignment) -> Worker:
     """Load the assignment's file from `folder`, and return the worker. A fault ends its worker.
 
     Raises:
-        Fault: the file could not be built, imported, or lacks its entry; the machine's if the worker did not start.
+        Fault: the file could not be built or imported, or lacks its entry.
     """
-    worker.ready()
     spec = assignment.spec
     time_s = spec.limits.import_limit_s + (spec.limits.build_limit_s if spec.language == "cuda" else 0)
     limits = CallLimits(time_s, spec.limits.memory_gib)

@@ -32,8 +32,13 @@ class Gpu:
         self.held, self.free, self.looks, self.asked = held, 1.0, 0, 0
         self.reason: Future[Exception] | None = None
         self.terminated = 0
+        self.baselines = SimpleNamespace(settle=self._settle)
+        self.given_back_meanwhile = 0.0  # by a baseline
         itself: Any = self
         self.hoarding = Hoarding(itself, itself)
+
+    def _settle(self) -> None:
+        self.free, self.given_back_meanwhile = self.free + self.given_back_meanwhile, 0.0
 
     def free_gib(self) -> float:
         self.asked += 1
@@ -42,6 +47,7 @@ class Gpu:
 
     def terminate(self, assignment: Any, reason: Future[Exception]) -> int:
         assert assignment is SOFTMAX
+        self._settle()  # at the latest
         self.reason = reason
         self.terminated += 1
         return 2
@@ -56,6 +62,14 @@ def end_of(gpu: Gpu, error: Exception) -> Exception:
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hoarding, "RELEASE_LIMIT_S", 0.5)
+
+
+def test_what_a_baseline_gives_back_is_not_the_submissions() -> None:
+    gpu = Gpu(held=1.0)
+    gpu.given_back_meanwhile = 20.0
+    fault = end_of(gpu, MemoryError("none"))
+    assert isinstance(fault, Fault)
+    assert fault.whose == "machine"
 
 
 @pytest.mark.parametrize(

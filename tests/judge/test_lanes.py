@@ -47,7 +47,7 @@ def works(count: int, of: str = "softmax", language: str = "triton", *, apart: b
     assignment: Any = SimpleNamespace(name=of, spec=SimpleNamespace(language=language))
     part: Any = SimpleNamespace(name="part")
     names = [f"{of}{' apart' if apart else ''}-{index}" for index in range(count)]
-    common = {"assignment": assignment, "is_apart": apart, "is_cuda": language == "cuda"}
+    common = {"assignment": assignment, "is_apart": apart}
     return [SimpleNamespace(name=one, place=ReportPlace(assignment, part, one), **common) for one in names]
 
 

@@ -23,7 +23,7 @@ from grader.assignment import load_course
 from grader.judge.__main__ import keep_environment
 from grader.judge.run import Run
 from grader.judge.session import run_session
-from grader.messages import CaseStarted, Event, Finished, Request, Staged
+from grader.messages import CaseStarted, Event, Finished, Request
 from grader.pool.pool import WorkerPool
 from grader.report.model import Isolation
 from grader.runfolder import run_folder
@@ -77,8 +77,7 @@ def grade(device: Literal["cpu", "cuda"], lanes: int, names: tuple[str, ...]) ->
 
     with run_folder() as folder, patch.object(Run, "begin", begin_with_lanes):
         files = tuple(one.spec.file for one in load_course(ROOT, names))
-        staged = stage(ROOT / "reference", folder / "submission", files)
-        copied = Staged(folder=staged.folder, info=staged.info, refused=staged.refused)
+        copied = stage(ROOT / "reference", folder / "submission", files)
         pool = WorkerPool(device, folder)
         try:
             own = {"assignments": names, "speed": device == "cuda", "compilation": False, "staged": copied}

@@ -20,7 +20,7 @@ import torch
 from grader.assignment import Assignment, Device, load_course
 from grader.judge.cases import BoundCase
 from grader.judge.run import Run
-from grader.messages import Event, Finished, Profiled, Request, Staged
+from grader.messages import Event, Finished, Profiled, Request
 from grader.pool.pool import WorkerPool
 from grader.pool.watch import CallLimits
 from grader.profile.model import CaseProfile
@@ -178,7 +178,7 @@ def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
         submission=task.submission,
         course=task.course,
         assignments=task.assignments,
-        staged=Staged(folder=staged.folder, info=staged.info, refused=staged.refused),
+        staged=staged,
         seed=SEED,
         stop_early=task.stop_early,
         speed=bool(task.profiled),
