@@ -197,7 +197,7 @@ def _belonging_to(pid: int, age_s: float = 0.0) -> list[Member]:
         others = {one for one in started if one != pid}
         taken_at, found = _last_look
         if time.monotonic() - taken_at >= age_s:
-            found = descendants()
+            found = descendants(quick=age_s > 0)
             _last_look = time.monotonic(), found
     if pid not in started:
         below = {pid}

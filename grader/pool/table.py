@@ -8,14 +8,18 @@ calls.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
-from collections.abc import Collection
+import time
 from dataclasses import dataclass, replace
 
 PIECE_BYTES = 1 << 16  # more than nearly all records have
+STRANGERS_S = 1.0  # how long a quick pass takes a process for none of the descendants
 DEAD = ("Z", "X", "")  # states of proc(5); "" if the process is gone
 STANDING = ("T", "t", *DEAD)
+
+_strangers: tuple[float, frozenset[int]] = (-math.inf, frozenset())  # time of the last full pass, and who they were
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +54,29 @@ class Member:
             os.kill(self.pid, number)
 
 
-def descendants() -> list[Member]:
+def descendants(quick: bool = False) -> list[Member]:
     """All descendants of this process, parents before children, with the dead that nobody has collected.
+
+    Args:
+        quick: whether to leave out processes that were no descendants up to STRANGERS_S ago. None of them can become
+            one, but a new process can get the id of one that has ended.
 
     Raises OSError if they cannot be read.
     """
+    global _strangers
+    looked_at, strangers = _strangers
+    quick = quick and time.monotonic() - looked_at < STRANGERS_S
+    everyone = _everyone(strangers if quick else frozenset())
     children: dict[int, list[Member]] = {}
-    for one in _everyone():
+    for one in everyone.values():
         children.setdefault(one.parent, []).append(one)
     found: list[Member] = []
     waiting = [replace(one, root=one.pid) for one in children.get(os.getpid(), ())]
     while waiting:
         found.append(parent := waiting.pop())
         waiting += [replace(one, root=parent.root) for one in children.get(parent.pid, ())]
+    if not quick:
+        _strangers = time.monotonic(), frozenset(everyone.keys() - {one.pid for one in found} - {os.getpid()})
     return found
 
 
@@ -84,19 +98,23 @@ def record(path: str) -> bytes:
         os.close(file)
 
 
-def _everyone() -> Collection[Member]:
-    """All processes. A process whose parent ended between two reads is read again: it has a new parent by now."""
+def _everyone(but: frozenset[int]) -> dict[int, Member]:
+    """All processes but those of these ids. A process whose parent ended between two reads is read again: it has a new
+    parent by now.
+    """
     found = {}
     for pid in _numbers("/proc"):
+        if pid in but:
+            continue
         with contextlib.suppress(PermissionError):  # other users' processes, on a machine that hides them
             if (one := member_of(pid)) is not None:
                 found[pid] = one
-    for pid in [pid for pid, one in found.items() if one.parent and one.parent not in found]:
+    for pid in [pid for pid, one in found.items() if one.parent and one.parent not in found and one.parent not in but]:
         if (again := member_of(pid)) is not None:
             found[pid] = again
         else:
             del found[pid]
-    return found.values()
+    return found
 
 
 def member_of(pid: int) -> Member | None:

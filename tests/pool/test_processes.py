@@ -80,11 +80,11 @@ def test_a_worker_is_ended_though_nobody_can_look(
     """And all that it started, once somebody can."""
     look, looks = processes.descendants, []
 
-    def refuse_at_first() -> list[Any]:
+    def refuse_at_first(quick: bool) -> list[Any]:
         looks.append(None)
         if len(looks) < 3:
             raise OSError(23, "too many open files in system")
-        return look()
+        return look(quick)
 
     monkeypatch.setattr(processes, "descendants", refuse_at_first)
     below = psutil.Process(family.pid).children(recursive=True)

@@ -59,6 +59,22 @@ def test_a_look_finds_children_of_children(family: tuple[int, int]) -> None:
     assert found[child].state in ("S", "R")
 
 
+def test_a_quick_look_reads_no_strangers_and_finds_every_descendant(monkeypatch: pytest.MonkeyPatch) -> None:
+    table.descendants()
+    read, record = [], table.record
+    monkeypatch.setattr(table, "record", lambda path: read.append(path) or record(path))
+    process, child = started(FAMILY)
+    try:
+        assert {process.pid, child} <= {one.pid for one in table.descendants(quick=True)}
+        assert "/proc/1/stat" not in read
+        table.descendants()
+        assert "/proc/1/stat" in read
+        assert {process.pid, child} <= {one.pid for one in table.descendants(quick=True)}
+    finally:
+        os.kill(child, signal.SIGKILL)
+        end(process)
+
+
 def test_a_look_tells_how_they_stand(family: tuple[int, int]) -> None:
     child = family[1]
     member(child).signal(signal.SIGSTOP)
