@@ -6,10 +6,11 @@ Imports no torch, so that the command line can read assignments at once. `grader
 
 from __future__ import annotations
 
+import csv
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
@@ -172,6 +173,7 @@ class Case(Keyed):
             accesses are checked.
         degenerate: why a trivial answer (zeros, ones, a copy) is right here.
         cpu: keys of `problem.py` that differ on a CPU.
+        levels: of a case that tries the contract: the level of each factor of its part, by the factors' names.
     """
 
     name: Slug
@@ -192,6 +194,7 @@ class Case(Keyed):
     cpu_windows: Annotated[int, _whole(1, 4096)] = 1
     degenerate: str | None = None
     cpu: dict[str, Any] = {}
+    levels: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _consistent(self) -> Case:
@@ -215,11 +218,63 @@ class Case(Keyed):
         return self.params | (self.cpu if device == "cpu" else {})
 
 
+class Level(Keyed):
+    """A level of a factor, and what it changes in a case: the keys that are no fields here are a case's.
+
+    Attributes:
+        name: of the level, and of the case that tries it alone.
+        words: the level in a sentence, as `a transposed matrix`.
+        tries: the purpose of the case that tries it alone; `words` if it is left out.
+    """
+
+    name: Slug
+    words: Annotated[str, Field(min_length=1)]
+    tries: str = ""
+
+
+class Factor(Strict):
+    """A factor of a part's contract, as the layout of x (`grader/contract.py`).
+
+    Attributes:
+        title: the factor in a sentence, as `the layout of x`.
+        group: the group of the cases that try one of its levels alone.
+        levels: the base level first, which all cases have that try another factor alone.
+    """
+
+    name: Slug
+    title: str
+    group: Slug
+    levels: Annotated[tuple[Level, ...], Field(min_length=2, max_length=8)]
+
+    def level(self, name: str) -> Level:
+        """Raises ValueError if there is none."""
+        if (found := next((one for one in self.levels if one.name == name), None)) is None:
+            raise ValueError(f"{COMBINATIONS}: {self.name} has no level {name!r}; `python -m grader.combinations` makes the file anew")
+        return found
+
+
+class Excluded(Strict):
+    """Levels that the contract does not let go together.
+
+    Attributes:
+        levels: names of levels by factor; a combination with one of them in each of the factors is left out.
+    """
+
+    levels: Annotated[dict[Slug, tuple[Slug, ...]], Field(min_length=2)]
+    why: Annotated[str, Field(min_length=1)]
+
+    def holds(self, levels: Mapping[str, str]) -> bool:
+        """Whether a combination, by factor, is left out."""
+        return all(levels.get(factor) in names for factor, names in self.levels.items())
+
+
 class Group(Strict):
     """Cases and checks of one idea. The group's points are earned if none of its cases goes wrong.
 
     Attributes:
         checks: names of test functions in the assignment's test_*.py files.
+        pairs: whether the cases of `combinations.csv` join its own. In such a group a case whose fault another case
+            shows alone costs nothing (`grader/contract.py`).
     """
 
     name: Slug
@@ -227,16 +282,64 @@ class Group(Strict):
     points: Points
     cases: tuple[Case, ...] = ()
     checks: tuple[str, ...] = ()
+    pairs: bool = False
 
     @model_validator(mode="after")
     def _not_empty(self) -> Group:
-        if not self.cases and not self.checks:
+        if not self.cases and not self.checks and not self.pairs:
             raise ValueError("a group needs `cases` or `checks`")
         return self
 
     @property
     def names(self) -> list[str]:
         return [*(case.name for case in self.cases), *self.checks]
+
+
+def with_cases(part: Part, rows: Sequence[Mapping[str, str]]) -> Part:
+    """The part with a case for each level of its factors alone, and one for each row of its combinations.
+
+    A case that problem.toml has under a level's name is that level's. Raises ValueError.
+    """
+    base = {factor.name: factor.levels[0].name for factor in part.factors}
+    groups = []
+    for group in part.groups:
+        cases = {case.name: case for case in group.cases}
+        for factor in (one for one in part.factors if one.group == group.name):
+            for level in factor.levels[1:]:
+                levels = base | {factor.name: level.name}
+                own = cases.get(level.name) or _case_of(part, level.name, level.tries or level.words, levels)
+                cases[level.name] = own.model_copy(update={"levels": levels})
+        if group.pairs:
+            for number, row in enumerate(rows, 1):
+                levels = {factor.name: row[factor.name] for factor in part.factors}
+                words = [factor.level(levels[factor.name]).words for factor in part.factors]
+                changed = [one for one, factor in zip(words, part.factors, strict=True) if levels[factor.name] != base[factor.name]]
+                cases[name] = _case_of(part, name := f"pair-{number}", ", ".join(changed or words), levels)
+        groups.append(group.model_copy(update={"cases": tuple(cases.values())}))
+    return part.model_copy(update={"groups": tuple(groups)})
+
+
+def _case_of(part: Part, name: str, tries: str, levels: dict[str, str]) -> Case:
+    """The case of these levels. Raises ValueError."""
+    keys: dict[str, Any] = {}
+    cpu: dict[str, Any] = {}
+    for factor in part.factors:
+        own = factor.level(levels[factor.name]).params
+        cpu |= own.pop("cpu", {})
+        if twice := keys.keys() & own.keys():
+            raise ValueError(f"two factors of part {part.name!r} set {min(twice)!r}")
+        keys |= own
+    return Case(**keys, name=name, tries=tries, levels=levels, cpu=cpu)
+
+
+COMBINATIONS = "combinations.csv"
+
+
+def read_combinations(folder: Path) -> list[dict[str, str]]:
+    """The rows of an assignment's combinations: a part's name, and the name of a level of each of its factors."""
+    path = folder / COMBINATIONS
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 class Band(Strict):
@@ -326,11 +429,16 @@ class Part(Strict):
 
     Attributes:
         defaults: keys of `problem.py` for all of its cases.
+        factors: of its contract; at most one group has their `pairs`.
+        array_seed: of `combinations.csv`: another number gives other combinations.
     """
 
     name: Slug
     title: str
     defaults: dict[str, Any] = {}
+    factors: tuple[Factor, ...] = Field(alias="factor", default=())
+    excluded: tuple[Excluded, ...] = ()
+    array_seed: int = 1
     groups: tuple[Group, ...] = Field(alias="group", min_length=1)
     speed: tuple[SpeedCase, ...] = ()
 
@@ -484,11 +592,16 @@ class Assignment:
 
 
 def load_assignment(folder: Path) -> Assignment:
-    """Read `folder/problem.toml`.
+    """Read `folder/problem.toml`, and add the cases that try its contract.
 
     Raises:
         CourseError: the file is missing, no TOML, or has an unknown key or a wrong value.
     """
+    return Assignment(folder.name, folder, _with_contract(read_spec(folder), folder))
+
+
+def read_spec(folder: Path) -> AssignmentSpec:
+    """What `folder/problem.toml` itself says. Raises CourseError."""
     path = folder / "problem.toml"
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -499,10 +612,23 @@ def load_assignment(folder: Path) -> Assignment:
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", folder.name) is None:
         raise CourseError(f"{folder}: an assignment's folder is named with letters, digits and _")
     try:
-        spec = AssignmentSpec.model_validate(data)
+        return AssignmentSpec.model_validate(data)
     except ValidationError as error:
         raise CourseError(explain(path, error, AssignmentSpec)) from None
-    return Assignment(folder.name, folder, spec)
+
+
+def _with_contract(spec: AssignmentSpec, folder: Path) -> AssignmentSpec:
+    """The specification with the cases that try its contract. Raises CourseError."""
+    if not any(part.factors for part in spec.parts):
+        return spec
+    try:
+        rows = read_combinations(folder)
+        parts = tuple(with_cases(part, [own for own in rows if own["part"] == part.name]) for part in spec.parts)
+        return AssignmentSpec.model_validate(spec.model_copy(update={"parts": parts}))
+    except ValidationError as error:
+        raise CourseError(explain(folder / "problem.toml", error, AssignmentSpec)) from None
+    except (ValueError, KeyError) as error:
+        raise CourseError(f"{folder / 'problem.toml'}: {error}") from None
 
 
 def load_course(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
