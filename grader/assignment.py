@@ -210,6 +210,11 @@ class Case(Keyed):
         """Whether the inputs are too large to be drawn without need."""
         return self.memory_gib is not None or self.pieces > 1 or self.cpu_windows > 1 or not self.interpreted
 
+    @property
+    def is_combination(self) -> bool:
+        """Whether the case combines levels of several factors, so that nobody has looked at it."""
+        return bool(self.levels) and self.name not in self.levels.values()
+
     def shows_values(self, device: Device) -> bool:
         """Whether passing the case shows that the kernel computes right values."""
         return self.degenerate is None and (self.cpu_windows == 1 or device != "cpu")
@@ -249,7 +254,9 @@ class Factor(Strict):
     def level(self, name: str) -> Level:
         """Raises ValueError if there is none."""
         if (found := next((one for one in self.levels if one.name == name), None)) is None:
-            raise ValueError(f"{COMBINATIONS}: {self.name} has no level {name!r}; `python -m grader.combinations` makes the file anew")
+            raise ValueError(
+                f"{COMBINATIONS}: {self.name} has no level {name!r}; `python -m grader.combinations` makes the file anew"
+            )
         return found
 
 
@@ -313,7 +320,11 @@ def with_cases(part: Part, rows: Sequence[Mapping[str, str]]) -> Part:
             for number, row in enumerate(rows, 1):
                 levels = {factor.name: row[factor.name] for factor in part.factors}
                 words = [factor.level(levels[factor.name]).words for factor in part.factors]
-                changed = [one for one, factor in zip(words, part.factors, strict=True) if levels[factor.name] != base[factor.name]]
+                changed = [
+                    one
+                    for one, factor in zip(words, part.factors, strict=True)
+                    if levels[factor.name] != base[factor.name]
+                ]
                 cases[name] = _case_of(part, name := f"pair-{number}", ", ".join(changed or words), levels)
         groups.append(group.model_copy(update={"cases": tuple(cases.values())}))
     return part.model_copy(update={"groups": tuple(groups)})

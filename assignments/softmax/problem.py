@@ -39,6 +39,7 @@ class SoftmaxParams(Params):
         "one-column",
         "overlapping",
         "far-rows",
+        "far-columns",
     ] = "contiguous"
     start: Size = 0  # of x, in elements past an aligned address
 
@@ -64,11 +65,14 @@ def make_inputs(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Gene
         "one-column": (1, 0, 0),
         "overlapping": (3, 1, 0),  # as `unfold` makes it
         "far-rows": (2**31 // max(1, rows - 1) + 17, 1, 0),  # the last row starts beyond element 2^31
+        "far-columns": (1, 2**31 // max(1, columns - 1) + 17, 0),
     }[params.layout]
     if (row, column, before, params.start) == (columns, 1, 0, 0):
         return Call(args={"x": x})
     length = max(0, rows - 1) * row + max(0, columns - 1) * column + 1 + before + 20
-    around = torch.full((params.start + length,), 3.0 if params.layout != "far-rows" else 0.0, dtype=dtype, device=x.device)
+    around = torch.zeros(params.start + length, dtype=dtype, device=x.device)
+    if not params.layout.startswith("far"):  # on a CPU, memory that nobody writes takes none
+        around += 3.0
     placed = around.as_strided(x.shape, (row, column), params.start + before)
     if x.numel():
         if row == 0:

@@ -309,7 +309,10 @@ def _trivial_answer(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[
 
 
 def _refuse_trivial(case: BoundCase, passing: str | None) -> None:
-    """Refuse a case that a trivial answer passes without the key `degenerate`, or that has the key without need."""
+    """Refuse a case that a trivial answer passes without the key `degenerate`, or that has the key without need; but no
+    combination."""
+    if case.case.is_combination:
+        return
     if passing is not None and case.case.degenerate is None:
         mend = "change it, or say why in its key `degenerate`"
         raise Fault.of_machine(f"{case.id} cannot tell right from wrong: {passing} would pass; {mend}")

@@ -41,6 +41,7 @@ from grader.report.model import (
 )
 from grader.verdict.advice import advice
 from grader.verdict.causes import borne_out, with_maps_of_causes
+from grader.verdict.contract import fails_alone_too, pattern
 from grader.verdict.hints import hints
 from grader.verdict.policy import about_import
 from grader.verdict.resources import kernel_resources
@@ -217,9 +218,17 @@ class Results:
             for group in part.groups
             for name in group.names
         }
+        outcomes = {name: _ended(result) for name, result in results.items()}
+        for case in (case for group in part.groups if group.pairs for case in group.cases):
+            if outcomes[case.name] not in ("passed", *UNDECIDED):
+                follows = fails_alone_too(part, case, outcomes)
+                results[case.name] = results[case.name].model_copy(update={"follows": follows})
         told = borne_out(list(results.values()), self.kinds.get((assignment.name, part.name), {}))
         results = dict(zip(results, with_maps_of_causes(told), strict=True))
-        graded = {name: Graded(_ended(result), shows.get(name, True)) for name, result in results.items()}
+        graded = {
+            name: Graded(outcomes[name], shows.get(name, True), bool(result.follows))
+            for name, result in results.items()
+        }
         groups = []
         for group in part.groups:
             own = [graded[name] for name in group.names]
@@ -233,6 +242,7 @@ class Results:
             title=part.title,
             outcome=worst(result.outcome for result in results.values()),
             points=Points.total(group.points for group in groups),
+            pattern=pattern(part, outcomes),
             speed=self._speed(assignment, part, missing),
             groups=tuple(groups),
         )

@@ -9,11 +9,15 @@ byte in a guard band is a write out of bounds, a different input was changed, an
 
 On a CPU the memory is an anonymous sealed file, sent to the worker over the socket. The file has no name that could
 stay behind, and the worker cannot shrink it. On a GPU the memory is a CUDA allocation shared by CUDA IPC.
+
+An input whose elements lie far apart, as by strides that pass 2³¹, has its elements alone copied and compared on a CPU:
+the memory between them is 0, and nobody has touched it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 from collections.abc import Iterable, Sequence
@@ -32,6 +36,7 @@ MAX_PLACES = 4096  # places kept of an out-of-bounds write
 # blocks.
 GRANULE_BYTES = 2 << 20
 CHECK_BYTES = 1 << 28
+FAR_BYTES = 1 << 28  # storages from this size on may be sparse
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,17 @@ class Slot:
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the elements lie so far apart that most of the storage's pages hold none."""
+        return self.length > max(FAR_BYTES, mmap.PAGESIZE * math.prod(self.shape))
+
+    def elements(self, memory: torch.Tensor) -> torch.Tensor:
+        """The tensor in the arena's memory."""
+        typed = memory[self.offset : self.offset + self.length].view(self.dtype)
+        start = (self.start_bytes - self.offset) // self.dtype.itemsize
+        return typed.as_strided(self.shape, self.stride, typed.storage_offset() + start)
 
     def region(self, memory: torch.Tensor) -> torch.Tensor:
         """The bytes of the slot in the arena's memory."""
@@ -110,7 +126,9 @@ class Arena:
         empty = {name: torch.empty(shape, dtype=dtype, device="meta") for name, shape in outputs.items()}
         self.outputs = {name: self._slot(name, one, (starts or {}).get(name, 0)) for name, one in empty.items()}
         length = -(-self._end // GRANULE_BYTES) * GRANULE_BYTES
-        self._memory = DeviceMemory(length) if device.type == "cuda" else _HostMemory(length, sparse)
+        on_cpu = device.type == "cpu"
+        self._far = {name: slot for name, slot in self.inputs.items() if on_cpu and slot.is_sparse}
+        self._memory = _HostMemory(length, sparse or bool(self._far)) if on_cpu else DeviceMemory(length)
         self._device = device
         self.bytes, self.address, self.files = self._memory.bytes, self._memory.address, self._memory.files
         if sparse:
@@ -143,7 +161,11 @@ class Arena:
         Args:
             wait: whether to wait until that is done; on a GPU the work is only queued otherwise.
         """
-        self.bytes.fill_(GUARD_BYTE)
+        begin = 0
+        for slot in self._far.values():
+            self.bytes[begin : slot.offset].fill_(GUARD_BYTE)
+            begin = slot.offset + slot.length
+        self.bytes[begin:].fill_(GUARD_BYTE)
         for slot in self.outputs.values():
             slot.region(self.bytes).fill_(FILL_BYTE)
         if wait:
@@ -151,8 +173,13 @@ class Arena:
 
     def copies(self, names: Iterable[str]) -> Copies:
         """The copies of these inputs into the arena, prepared for `fill`."""
-        pairs = [(self.inputs[name].region(self.bytes), _storage_bytes(self._originals[name])) for name in names]
-        return _unzipped(pair for pair in pairs if pair[1].numel())
+        names = list(names)
+        near = [name for name in names if name not in self._far]
+        pairs = [(self.inputs[name].region(self.bytes), _storage_bytes(self._originals[name])) for name in near]
+        places, originals = _unzipped(pair for pair in pairs if pair[1].numel())
+        far = [name for name in names if name in self._far]
+        places += [self._far[name].elements(self.bytes) for name in far]
+        return places, originals + [self._originals[name] for name in far]
 
     def fill(self, copies: Copies) -> None:
         """Run prepared copies. On a GPU they are queued in few kernels, which takes the host no time."""
@@ -231,6 +258,10 @@ class Arena:
         """Names of the inputs (all, or the given ones) whose storage was changed."""
         found = []
         for name in self._originals if names is None else names:
+            if (slot := self._far.get(name)) is not None:
+                if not same_bits(self._originals[name].contiguous(), slot.elements(self.bytes).contiguous()):
+                    found.append(name)
+                continue
             mine, theirs = _storage_bytes(self._originals[name]), self.inputs[name].region(self.bytes)
             pairs = zip(mine.split(CHECK_BYTES), theirs.split(CHECK_BYTES), strict=True)
             if not all(torch.equal(*_words_of_both(*pair)) for pair in pairs):

@@ -225,6 +225,7 @@ class CaseResult(Result):
     of_file: bool = Field(default=False, description="a fault of the file, and of no case: nothing was called")
     errors: tuple[OutputError, ...] = ()
     map: ErrorMap | None = Field(default=None, description="of the output that the message is about")
+    follows: str = Field(default="", description="the case that fails for the same fault alone, and costs the points")
     gpu_time: GpuTime | None = Field(default=None, description="of a case that problem.toml has profiled on a GPU")
 
     @property
@@ -248,7 +249,9 @@ class GroupResult(Model):
 
     @property
     def note(self) -> str:
-        """Why its points are not final or not graded, where its cases' marks do not show that; "" otherwise."""
+        """Why its points are not final, not graded or not lost, where its cases' marks do not show that; "" otherwise."""
+        if follow := [case.follows for case in self.cases if case.follows]:
+            return f"{len(follow)} cost nothing more: what they combine fails alone, as {follow[0]}"
         if self.provisional:
             left_out = [case.message for case in self.cases if case.outcome == "skipped"]
             return f"some cases {'need a GPU' if all('needs a GPU' in one for one in left_out) else 'were skipped'}"
@@ -354,6 +357,7 @@ class PartResult(Model):
     title: str
     outcome: Outcome
     points: Points
+    pattern: str = Field(default="", description="which levels of the contract decide whether a case fails")
     speed: SpeedResult
     groups: tuple[GroupResult, ...]
 

@@ -193,6 +193,8 @@ def _part(part: PartResult, ones: Sequence[Failure], detail: Detail) -> list[Ren
     if any(one.is_every for one in ones):
         return blocks + failures_view(ones, detail)
     blocks.append(_groups(part, detail))
+    if part.pattern:
+        blocks.append(indented(plain(part.pattern, "bold")))
     blocks += failures_view(ones, detail)
     skipped = [case.message for case in part.cases if case.outcome == "skipped"]
     reasons = sorted(set(skipped)) if not detail.is_brief else _in_short(skipped)

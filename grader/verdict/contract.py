@@ -1,0 +1,101 @@
+"""What the levels of a part's contract tell about its failures: pure functions over outcomes by the names of cases.
+
+A combination that contains a level which fails alone too costs nothing more (`fails_alone_too`). And the levels of all
+cases that failed and passed together often say more about a fault than any wrong number (`pattern`): "fails whenever
+x is transposed: 9 of 9; passes otherwise: 31 of 31".
+
+A level may be without effect beside some others (a column stride where there is one column), so a few cases with it may
+pass (MOSTLY).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from itertools import combinations
+
+from grader.assignment import Case, Factor, Part
+from grader.report.model import UNDECIDED, Outcome
+
+LEAST_FAILED = 2  # failures that a sentence must explain
+MOSTLY = 0.75  # of the cases with a level that is told to fail
+
+
+def fails_alone_too(part: Part, case: Case, outcomes: Mapping[str, Outcome]) -> str:
+    """The name of the case that tries one of the levels of `case` alone, and went wrong; "" if there is none."""
+    for factor in part.factors:
+        level = case.levels.get(factor.name)
+        if level not in (None, factor.levels[0].name, case.name) and _went_wrong(outcomes.get(level)):
+            return level
+    return ""
+
+
+def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
+    """A sentence on which levels decide whether a case fails; "" if they do not, or if every case fails.
+
+    Cases count that ran, that have a level of every factor, and whose passing tells something.
+    """
+    cases = [one for one in part.cases if len(one.levels) == len(part.factors) > 0]
+    failed = [one for one in cases if _went_wrong(outcomes.get(one.name))]
+    passed = [one for one in cases if outcomes.get(one.name) == "passed" and one.degenerate is None]
+    if len(failed) < LEAST_FAILED or not passed:
+        return ""
+    levels = _levels(part, failed, passed) or _pair(part, failed, passed)
+    if not levels:
+        return ""
+    words = "; or ".join(_words(part, one) for one in levels)
+    met = [case for case in passed if any(_has(case, one) for one in levels)]
+    how = "mostly with" if met else "whenever it is"
+    count = f"{len(failed)} of {len(failed) + len(met)}; passes otherwise: {len(passed) - len(met)} of {len(passed) - len(met)}"
+    return f"fails {how} {words}: {count}"
+
+
+def _has(case: Case, levels: Mapping[str, Collection[str]]) -> bool:
+    return all(case.levels[name] in those for name, those in levels.items())
+
+
+def _went_wrong(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome != "passed" and outcome not in UNDECIDED
+
+
+def _levels(part: Part, failed: Collection[Case], passed: Collection[Case]) -> list[dict[str, set[str]]]:
+    """The fewest factors whose levels explain all failures: each with the levels that mostly fail."""
+    left, found = list(failed), list[dict[str, set[str]]]()
+    sure = {one.name: _mostly_failed(one, failed, passed) for one in part.factors}
+    while left:
+        name, own = max(
+            ((name, sum(case.levels[name] in sure[name] for case in left)) for name in sure), key=lambda one: one[1]
+        )
+        if own == 0:
+            return []
+        found.append({name: sure[name]})
+        left = [case for case in left if case.levels[name] not in sure[name]]
+    return found
+
+
+def _mostly_failed(factor: Factor, failed: Collection[Case], passed: Collection[Case]) -> set[str]:
+    """The levels of a factor with which cases mostly fail, one of them the case that tries the level alone."""
+    bad, good = (Counter(case.levels[factor.name] for case in cases) for cases in (failed, passed))
+    alone = {case.name for case in failed}
+    names = (level.name for level in factor.levels[1:] if level.name in alone)
+    return {name for name in names if bad[name] >= MOSTLY * (bad[name] + good[name])}
+
+
+def _pair(part: Part, failed: Collection[Case], passed: Collection[Case]) -> list[dict[str, set[str]]]:
+    """Two factors with one level each that all failures and no passed case have, if no other two do."""
+    found = []
+    for pair in combinations([one.name for one in part.factors], 2):
+        met = {tuple(case.levels[name] for name in pair) for case in failed}
+        if len(met) == 1 and met.isdisjoint(tuple(case.levels[name] for name in pair) for case in passed):
+            found.append({name: {level} for name, level in zip(pair, min(met), strict=True)})
+    return found if len(found) == 1 else []
+
+
+def _words(part: Part, levels: Mapping[str, Collection[str]]) -> str:
+    return " and ".join(
+        " or ".join(_in_words(factor, levels[factor.name])) for factor in part.factors if factor.name in levels
+    )
+
+
+def _in_words(factor: Factor, names: Collection[str]) -> Iterator[str]:
+    return (level.words for level in factor.levels if level.name in names)
