@@ -325,7 +325,8 @@ def with_cases(part: Part, rows: Sequence[Mapping[str, str]]) -> Part:
                     for one, factor in zip(words, part.factors, strict=True)
                     if levels[factor.name] != base[factor.name]
                 ]
-                cases[name] = _case_of(part, name := f"pair-{number}", ", ".join(changed or words), levels)
+                name = f"pair-{number}"
+                cases[name] = _case_of(part, name, ", ".join(changed or words), levels)
         groups.append(group.model_copy(update={"cases": tuple(cases.values())}))
     return part.model_copy(update={"groups": tuple(groups)})
 

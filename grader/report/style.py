@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from rich.console import Console, RenderableType
@@ -25,6 +26,15 @@ STYLE: dict[Outcome, tuple[str, str]] = {
     "skipped": ("–", "bright_black"),
     "infra_error": ("!", "bold magenta"),
 }
+MANY_MARKS = 30
+
+
+def marks_of(outcomes: Iterable[Outcome]) -> list[tuple[str, Outcome]]:
+    """The mark of each outcome; of more than MANY_MARKS, one for all that are alike, with their number."""
+    every = list(outcomes)
+    if len(every) <= MANY_MARKS:
+        return [(STYLE[one][0], one) for one in every]
+    return [(f"{STYLE[one][0]} ×{count}", one) for one, count in Counter(every).most_common()]
 
 
 def shown(text: str) -> str:

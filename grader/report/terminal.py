@@ -29,7 +29,7 @@ from grader.report.model import (
     worst,
 )
 from grader.report.speed import speed_case
-from grader.report.style import STYLE, LiveView, headline, indented, plain, points_text, shortened
+from grader.report.style import STYLE, LiveView, headline, indented, marks_of, plain, points_text, shortened
 from grader.verdict.gpu_time import percent
 from grader.verdict.prints import first_lines, heading
 
@@ -220,7 +220,9 @@ def _groups(part: PartResult, detail: Detail) -> RenderableType:
     if right[1:]:
         table.add_row("", f"{len(right)} groups are right", points_text(Points.total(group.points for group in right)))
     for group in part.groups if not right[1:] else [group for group in part.groups if group not in right]:
-        marks = Text(" ").join(Text(STYLE[case.outcome][0], style=STYLE[case.outcome][1]) for case in group.cases)
+        marks = Text(" ").join(
+            Text(mark, style=STYLE[outcome][1]) for mark, outcome in marks_of(case.outcome for case in group.cases)
+        )
         note = plain(f"  {group.note}" if group.note else "", "dim")
         table.add_row("", Text.assemble(plain(f"{group.title}  "), marks, note), points_text(group.points))
     return table

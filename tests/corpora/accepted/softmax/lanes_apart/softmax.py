@@ -13,7 +13,7 @@ def softmax_rows(X, Y, rows, cols, stride_r, stride_c, BLOCK: tl.constexpr):
         s = tl.zeros((BLOCK,), tl.float32)
         for first in range(0, cols, BLOCK):
             c = first + lanes
-            x = tl.load(x_row + c * stride_c, mask=c < cols, other=-float("inf")).to(tl.float32)
+            x = tl.load(x_row + c.to(tl.int64) * stride_c, mask=c < cols, other=-float("inf")).to(tl.float32)
             new = tl.maximum(m, x)
             old_part = tl.where(m == -float("inf"), 0.0, s * tl.exp(m - new))
             new_part = tl.where(x == -float("inf"), 0.0, tl.exp(x - new))
@@ -22,7 +22,7 @@ def softmax_rows(X, Y, rows, cols, stride_r, stride_c, BLOCK: tl.constexpr):
         total = tl.sum(tl.where(m == -float("inf"), 0.0, s * tl.exp(m - top)), 0)
         for first in range(0, cols, BLOCK):
             c = first + lanes
-            x = tl.load(x_row + c * stride_c, mask=c < cols, other=0.0).to(tl.float32)
+            x = tl.load(x_row + c.to(tl.int64) * stride_c, mask=c < cols, other=0.0).to(tl.float32)
             tl.store(y_row + c, (tl.exp(x - top) / total).to(Y.dtype.element_ty), mask=c < cols)
 
 

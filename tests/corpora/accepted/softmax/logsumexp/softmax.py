@@ -9,7 +9,7 @@ def find_lse(x_ptr, max_ptr, log_ptr, n_cols, s0, s1, BLOCK: tl.constexpr):
     m, total = float("-inf"), 0.0
     for start in range(0, n_cols, BLOCK):
         i = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * s0 + i * s1, mask=i < n_cols, other=float("-inf")).to(tl.float32)
+        x = tl.load(x_ptr + row * s0 + i.to(tl.int64) * s1, mask=i < n_cols, other=float("-inf")).to(tl.float32)
         new = tl.maximum(m, tl.max(x, axis=0))
         if new != float("-inf"):
             total = total * tl.exp(m - new) + tl.sum(tl.exp(x - new), axis=0)
@@ -23,7 +23,7 @@ def find_lse(x_ptr, max_ptr, log_ptr, n_cols, s0, s1, BLOCK: tl.constexpr):
 def exponentiate(x_ptr, max_ptr, log_ptr, y_ptr, n_cols, s0, s1, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * s0 + i * s1, mask=i < n_cols, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * s0 + i.to(tl.int64) * s1, mask=i < n_cols, other=0.0).to(tl.float32)
     y = tl.exp((x - tl.load(max_ptr + row)) - tl.load(log_ptr + row))
     tl.store(y_ptr + row * n_cols + i, y.to(y_ptr.dtype.element_ty), mask=i < n_cols)
 

@@ -12,14 +12,14 @@ def softmax_kernel(x_ptr, y_ptr, n_rows, n_cols, row_stride, col_stride, block: 
     total = 0.0
     for start in range(0, n_cols, block):
         cols = start + tl.arange(0, block)
-        x = tl.load(x_ptr + cols * col_stride, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
+        x = tl.load(x_ptr + cols.to(tl.int64) * col_stride, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
         m_new = tl.maximum(m, tl.max(x, axis=0))
         safe = tl.where(m_new == float("-inf"), 0.0, m_new)
         total = total * tl.exp(m - safe) + tl.sum(tl.exp(x - safe), axis=0)
         m = m_new
     for start in range(0, n_cols, block):
         cols = start + tl.arange(0, block)
-        x = tl.load(x_ptr + cols * col_stride, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
+        x = tl.load(x_ptr + cols.to(tl.int64) * col_stride, mask=cols < n_cols, other=float("-inf")).to(tl.float32)
         y = tl.exp(x - m) / total
         tl.store(y_ptr + cols, y.to(y_ptr.dtype.element_ty), mask=cols < n_cols)
 

@@ -37,7 +37,7 @@ def softmax_kernel(
     for row_idx in tl.range(row_start, n_rows, row_step, num_stages=num_stages):
         row_start_ptr = input_ptr + row_idx.to(tl.int64) * input_row_stride
         col_offsets = tl.arange(0, BLOCK_SIZE)
-        input_ptrs = row_start_ptr + col_offsets * input_col_stride
+        input_ptrs = row_start_ptr + col_offsets.to(tl.int64) * input_col_stride
         mask = col_offsets < n_cols
         row = tl.load(input_ptrs, mask=mask, other=-float("inf")).to(tl.float32)
         row_minus_max = row - tl.max(row, axis=0)
@@ -55,18 +55,18 @@ def long_rows_kernel(y_ptr, x_ptr, x_row, x_col, n_cols, BLOCK_SIZE: tl.constexp
     top = tl.full((BLOCK_SIZE,), -float("inf"), tl.float32)
     for start in range(0, n_cols, BLOCK_SIZE):
         here = start + lanes
-        x = tl.load(x_ptr + row * x_row + here * x_col, mask=here < n_cols, other=-float("inf"))
+        x = tl.load(x_ptr + row * x_row + here.to(tl.int64) * x_col, mask=here < n_cols, other=-float("inf"))
         top = tl.maximum(top, x.to(tl.float32))
     m = tl.max(top, axis=0)
     total = tl.zeros((BLOCK_SIZE,), tl.float32)
     for start in range(0, n_cols, BLOCK_SIZE):
         here = start + lanes
-        x = tl.load(x_ptr + row * x_row + here * x_col, mask=here < n_cols, other=-float("inf"))
+        x = tl.load(x_ptr + row * x_row + here.to(tl.int64) * x_col, mask=here < n_cols, other=-float("inf"))
         total += tl.exp(x.to(tl.float32) - m)
     s = tl.sum(total, axis=0)
     for start in range(0, n_cols, BLOCK_SIZE):
         here = start + lanes
-        x = tl.load(x_ptr + row * x_row + here * x_col, mask=here < n_cols, other=-float("inf"))
+        x = tl.load(x_ptr + row * x_row + here.to(tl.int64) * x_col, mask=here < n_cols, other=-float("inf"))
         y = tl.exp(x.to(tl.float32) - m) / s
         tl.store(y_ptr + row * n_cols + here, y.to(y_ptr.dtype.element_ty), mask=here < n_cols)
 

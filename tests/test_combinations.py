@@ -1,0 +1,46 @@
+"""The combinations beside each problem.toml are those of its contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import COMBINATIONS, Part, read_combinations, read_spec
+from grader.combinations import missing_pairs, text_of
+from tests.conftest import ROOT
+
+FOLDERS = sorted(path.parent for path in (ROOT / "assignments").glob(f"*/{COMBINATIONS}"))
+PARTS = [
+    pytest.param(folder, part, id=f"{folder.name}-{part.name}")
+    for folder in FOLDERS
+    for part in read_spec(folder).parts
+    if part.factors
+]
+MOST = 0.15  # of a part's correctness points
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_file_is_what_the_command_writes(folder: Path) -> None:
+    parts = {part.name: part for part in read_spec(folder).parts if part.factors}
+    assert (folder / COMBINATIONS).read_text(encoding="utf-8") == text_of(parts)
+
+
+@pytest.mark.parametrize(("folder", "part"), PARTS)
+def test_each_pair_of_levels_that_may_go_together_meets(folder: Path, part: Part) -> None:
+    rows = [row for row in read_combinations(folder) if row["part"] == part.name]
+    assert list(missing_pairs(part, rows)) == []
+    assert not [row for row in rows if any(one.holds(row) for one in part.excluded)]
+    assert list(missing_pairs(part, rows[: len(rows) // 2]))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_contract_is_whole(folder: Path) -> None:
+    """Its groups and levels are there, and its combinations are a small part of the points."""
+    for part in read_spec(folder).parts:
+        groups = {group.name: group for group in part.groups}
+        assert {factor.group for factor in part.factors} <= groups.keys()
+        assert sum(group.points for group in part.groups if group.pairs) <= MOST * part.correctness_points
+        levels = {factor.name: {level.name for level in factor.levels} for factor in part.factors}
+        for one in part.excluded:
+            assert all(set(names) <= levels[factor] for factor, names in one.levels.items())

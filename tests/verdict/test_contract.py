@@ -1,0 +1,117 @@
+"""What the levels of a contract tell about failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from grader.assignment import Part, with_cases
+from grader.verdict.contract import fails_alone_too, pattern
+
+PART = Part.model_validate(
+    {
+        "name": "softmax",
+        "title": "Softmax",
+        "factor": [
+            {
+                "name": "layout",
+                "title": "the layout of x",
+                "group": "layouts",
+                "levels": [
+                    {"name": "contiguous", "words": "a contiguous x"},
+                    {"name": "transposed", "words": "a transposed x"},
+                    {"name": "sliced", "words": "a sliced x"},
+                ],
+            },
+            {
+                "name": "dtype",
+                "title": "the dtype",
+                "group": "dtypes",
+                "levels": [
+                    {"name": "float32", "words": "float32"},
+                    {"name": "float16", "words": "float16", "dtype": "float16"},
+                ],
+            },
+        ],
+        "group": [
+            {
+                "name": "layouts",
+                "title": "Layouts",
+                "points": 1,
+                "cases": [{"name": "transposed", "tries": "by hand", "rows": 9}],
+            },
+            {"name": "dtypes", "title": "Dtypes", "points": 1, "checks": ["test_one"]},
+            {"name": "pairs", "title": "Pairs", "points": 1, "pairs": True},
+        ],
+    }
+)
+ROWS = [
+    {"layout": layout, "dtype": dtype}
+    for layout in ("contiguous", "transposed", "sliced")
+    for dtype in ("float32", "float16")
+]
+FULL = with_cases(PART, ROWS)
+LEVELS = {case.name: case.levels for case in FULL.cases}
+
+
+def found(wrong: Iterable[str]) -> str:
+    failed = set(wrong)
+    return pattern(FULL, {name: "failed" if name in failed else "passed" for name in LEVELS})
+
+
+def having(**levels: str) -> list[str]:
+    return [name for name, own in LEVELS.items() if levels.items() <= own.items()]
+
+
+def test_each_level_is_a_case_alone_and_each_row_is_one() -> None:
+    alone = {case.name: (case.levels, case.params, case.dtype) for case in FULL.cases if not case.is_combination}
+    assert alone == {
+        "transposed": ({"layout": "transposed", "dtype": "float32"}, {"rows": 9}, "float32"),  # as it was written
+        "sliced": ({"layout": "sliced", "dtype": "float32"}, {}, "float32"),
+        "float16": ({"layout": "contiguous", "dtype": "float16"}, {}, "float16"),
+    }
+    (last,) = (case for case in FULL.cases if case.name == "pair-6")
+    assert (last.levels, last.dtype, last.tries) == (ROWS[-1], "float16", "a sliced x, float16")
+
+
+def test_a_level_that_always_fails_is_named() -> None:
+    assert found(having(layout="transposed")) == "fails whenever it is a transposed x: 3 of 3; passes otherwise: 6 of 6"
+
+
+def test_several_levels_of_one_factor_are_named_together() -> None:
+    wrong = [*having(layout="transposed"), *having(layout="sliced")]
+    assert found(wrong) == "fails whenever it is a transposed x or a sliced x: 6 of 6; passes otherwise: 3 of 3"
+
+
+def test_two_faults_are_told_apart() -> None:
+    words = found([*having(layout="transposed"), *having(dtype="float16")])
+    assert words.startswith("fails whenever it is ")
+    assert "; or " in words
+    assert "a transposed x" in words
+    assert "float16" in words
+
+
+def test_two_levels_that_fail_only_together_are_named() -> None:
+    wrong = having(layout="sliced", dtype="float16")
+    assert wrong == ["pair-6"]
+    assert found(wrong) == ""  # a single failure has no pattern
+
+
+def test_there_is_no_pattern_where_all_fail_or_chance_decides() -> None:
+    assert found(LEVELS) == ""
+    assert found([]) == ""
+    assert found(["pair-2", "pair-3"]) == ""
+
+
+@pytest.mark.parametrize(("case", "wrong", "follows"), [
+    ("pair-4", ["transposed"], "transposed"),
+    ("pair-4", ["float16"], "float16"),
+    ("pair-4", ["sliced"], ""),
+    ("pair-4", [], ""),
+    ("transposed", ["transposed"], ""),
+])  # fmt: skip
+def test_a_combination_follows_a_level_that_fails_alone(case: str, wrong: list[str], follows: str) -> None:
+    (one,) = (one for one in FULL.cases if one.name == case)
+    outcomes = {name: "failed" if name in wrong else "passed" for name in LEVELS}
+    assert fails_alone_too(FULL, one, outcomes) == follows  # type: ignore[arg-type]
