@@ -40,7 +40,7 @@ from grader.report.model import (
     worst,
 )
 from grader.verdict.advice import advice
-from grader.verdict.causes import borne_out, with_maps_of_causes
+from grader.verdict.causes import CONDITION, borne_out, with_maps_of_causes
 from grader.verdict.contract import fails_alone_too, pattern
 from grader.verdict.hints import hints
 from grader.verdict.policy import about_import
@@ -86,6 +86,9 @@ class Results:
         end = _end(self._looked_into(place, error), place.assignment.spec, asserts=is_check)
         if evidence.given and end["outcome"] not in NOT_OF_THE_MACHINE:
             end["diagnosis"] = with_input(end["diagnosis"], end["message"], evidence.given, place.title)
+        if any(case.name == place.name and case.is_combination for case in place.part.cases):
+            # Its levels differ in much at once: that others pass shows no cause
+            end["diagnosis"] = tuple(line for line in end["diagnosis"] if CONDITION.search(line) is None)
         end["message"] = end["message"] or evidence.words
         result = CaseResult(
             name=place.name,
