@@ -79,7 +79,8 @@ def _values(params: GeluParams, dtype: torch.dtype, generator: torch.Generator) 
     flat = x.view(-1)
     if not x.numel():
         return x
-    flat[0] = flat[0].sign() * (0.5 + flat[0].abs() % 2)  # so that neither 0, x nor -0 is a right answer
+    # So that neither 0, 1 nor x is a right answer. In 16 bits all three would be near 2: nearer than the budget.
+    flat[0] = flat[0].sign() * (0.5 + flat[0].abs() % (2 if dtype == torch.float32 else 0.5))
     rest = flat[1:]
     if params.values == "extremes":
         special = torch.tensor(EXTREMES, device=device).to(dtype)

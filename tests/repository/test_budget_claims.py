@@ -109,7 +109,12 @@ def test_half_precision_kernels_may_err_four_times_as_much_as_pytorch_but_not_tw
         judge(name, times_pytorchs_error(CASES[name], 20))
 
 
-SMALL = [name for name in ON_CPU if name.endswith(("n-1", "n-31", "1x7", "n-16", "d-16"))]
+SMALL = [
+    name
+    for name in ON_CPU
+    if name.endswith(("n-1", "n-31", "1x7", "n-16", "d-16"))
+    or ("gelu" in name and 0 < CASES[name].inputs(1, 0, CPU).args["x"].numel() < 40)
+]
 
 
 @pytest.mark.parametrize("name", SMALL)
