@@ -531,21 +531,43 @@ def test_every_seed_that_may_be_given_can_be_used(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "layout", "stride", "start"),
+    ("name", "stride", "start"),
     [
-        ("triton_gelu", "odd-start", (1,), 1),
-        ("triton_gelu", "even-start", (1,), 2),
-        ("triton_gelu", "strided", (2,), 1),
-        ("triton_gelu", "transposed", (1, 65), 0),
-        ("softmax", "slice", (237, 1), 17),
-        ("softmax", "transposed", (1, 96), 0),
-        ("flash_attention-forward", "transposed", (6400, 1, 100), 0),
+        ("triton_gelu-gelu-odd-start", (1,), 1),
+        ("triton_gelu-gelu-even-start", (1,), 2),
+        ("triton_gelu-gelu-strided", (134, 2), 1),
+        ("triton_gelu-gelu-transposed", (1, 65), 0),
+        ("triton_gelu-gelu-first-two", (15, 105, 1), 0),
+        ("triton_gelu-gelu-last-two", (195, 1, 13), 0),
+        ("triton_gelu-gelu-rotated", (13, 1, 91), 0),
+        ("triton_gelu-gelu-rotated-back", (1, 105, 7), 0),
+        ("triton_gelu-gelu-wider-matrix", (76, 1), 17),
+        ("triton_gelu-gelu-steps", (234, 2), 1),
+        ("triton_gelu-gelu-expanded-row", (0, 1), 0),
+        ("triton_gelu-gelu-expanded-column", (1, 0), 0),
+        ("triton_gelu-gelu-overlapping-rows", (3, 1), 0),
+        ("softmax-softmax-wider-matrix", (237, 1), 17),
+        ("softmax-softmax-transposed", (1, 96), 0),
+        ("flash_attention-forward-transposed", (6400, 1, 100), 0),
     ],
 )
-def test_layouts_are_what_their_names_say(kind: str, layout: str, stride: tuple[int, ...], start: int) -> None:
-    case = next(one for one in CASES.values() if kind in one.id and getattr(one.params, "layout", "") == layout)
-    first = next(iter(case.inputs(1, 0, CPU).args.values()))
-    assert (first.stride()[-len(stride) :], first.storage_offset()) == (stride, start)
+def test_layouts_are_what_their_names_say(name: str, stride: tuple[int, ...], start: int) -> None:
+    first = next(iter(CASES[name].inputs(1, 0, CPU).args.values()))
+    assert (first.stride(), first.storage_offset()) == (stride, start)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("permuted", ["no", "transposed", "first-two", "last-two", "rotated", "rotated-back"])
+@pytest.mark.parametrize("layout", ["contiguous", "slice", "strided", "steps"])
+def test_a_layout_changes_no_value(permuted: str, layout: str, dtype: torch.dtype) -> None:
+    one = CASES["triton_gelu-gelu-3-d"]
+    changed = one.params.model_copy(update={"permuted": permuted, "layout": layout, "start": 3})
+    straight, there = (
+        one.problem.make_inputs(params, dtype, torch.Generator().manual_seed(1)).args["x"]
+        for params in (one.params, changed)
+    )
+    assert torch.equal(straight, there)
+    assert there.shape == (7, 13, 15)
 
 
 def test_an_expanded_upstream_has_one_number() -> None:
@@ -558,7 +580,7 @@ def test_values_are_what_their_names_say() -> None:
     x = CASES["cuda_gelu-gelu-extremes"].inputs(1, 0, CPU).args["x"]
     assert x.isfinite().all()
     assert float(x.max()) > 1e38
-    assert float(x.min()) == -1e4
+    assert float(x.min()) == torch.finfo(torch.float32).min
     assert (x**3).isinf().any(), "x³ never overflows"
     assert ((x.abs() < torch.finfo(torch.float32).tiny) & (x != 0)).any(), "no subnormals"
     assert (torch.signbit(x) & (x == 0)).any(), "no negative zero"
@@ -575,12 +597,22 @@ def test_values_are_what_their_names_say() -> None:
 
 
 def test_the_tail_of_the_extremes_is_extreme_too() -> None:
-    for name in ("cuda_gelu-gelu-extremes", "triton_gelu-gelu-float16-extremes"):
+    for name in ("cuda_gelu-gelu-extremes", "triton_gelu-gelu-extremes"):
         x = CASES[name].inputs(1, 0, CPU).args["x"]
         assert len(x) % 4 == 3
         assert len(x) % 16 == 7
         assert float(x[-3:].abs().min()) >= 100
         assert (x[-3:] < 0).any(), name
+
+
+def test_every_number_is_there_once() -> None:
+    for dtype, count in (("float16", 2 * 31 * 1024), ("bfloat16", 2 * 255 * 128)):
+        x = CASES[f"triton_gelu-gelu-{dtype}-every"].inputs(1, 0, CPU).args["x"]
+        assert x.isfinite().all()
+        assert len(x.view(torch.int16).unique()) == len(x) == count
+    x = CASES["cuda_gelu-gelu-every-exponent"].inputs(1, 0, CPU).args["x"]
+    assert x.isfinite().all()
+    assert len((x.view(torch.int32) >> 14).unique()) == len(x) == 2 * 255 * 512  # each with mantissas of its own
 
 
 def test_late_keys_are_far_above_all_others_and_masked_for_most_rows() -> None:

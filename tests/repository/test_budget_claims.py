@@ -109,7 +109,12 @@ def test_half_precision_kernels_may_err_four_times_as_much_as_pytorch_but_not_tw
         judge(name, times_pytorchs_error(CASES[name], 20))
 
 
-SMALL = [name for name in ON_CPU if name.endswith(("n-1", "n-31", "1x7", "n-16", "d-16"))]
+SMALL = [
+    name
+    for name in ON_CPU
+    if name.endswith(("n-1", "n-31", "1x7", "n-16", "d-16"))
+    or ("gelu" in name and 0 < CASES[name].inputs(1, 0, CPU).args["x"].numel() < 40)
+]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -131,7 +136,7 @@ def gelu(
 def gelu_with_fast_exp(x: torch.Tensor) -> torch.Tensor:
     """x · sigmoid(2u) by an exp with the relative error of `__expf` at the arguments that matter."""
     u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    exp = torch.exp(-2 * u.clamp(min=-40)) * alternating(x, 6e-6)
+    exp = torch.exp(-2 * u) * alternating(x, 6e-6)
     return x / (1 + exp)
 
 
