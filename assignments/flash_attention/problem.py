@@ -13,10 +13,9 @@ from grader.problem import Call, Cost, Params, Size, load_beside
 attention = load_beside(__file__, "baselines.py").eager
 
 # Triton's tutorial scales k by scale · log₂e before its backward kernels, and the scores after the product in its forward
-# kernel. TF32, with 11 bits, or a 16-bit dtype then rounds k in one of them alone. Of all numbers with so many bits these
-# lose the least by it, at most 0.02 of a score of 638: 1143 · log₂e = 1649.0004. With 1.0 in their place, scores of 512
-# differ by 0.11 in TF32, and dk by a factor of 1.116 (on an H200). By whether the scale is a power of two, and the bits.
-EXACT = {(True, 11): 1143 / 1024, (False, 11): 1291 / 1024, (True, 8): 131 / 128, (False, 8): 149 / 128}
+# kernel. TF32 then rounds k in one of them alone. Of all numbers with TF32's 11 bits this one loses the least by it:
+# 1143 · log₂e = 1649.0004. With 1.0 in its place, scores of 512 differ by 0.11, and dk by a factor of 1.116 (on an H200).
+EXACT = 1143 / 1024
 
 
 class AttentionParams(Params):
@@ -55,7 +54,7 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
     """q of shape (batch, n, d), k and v of shape (batch, number of keys, d), and for a backward case the upstream
     gradient of o.
     """
-    q, k, v = (_placed(name, tensor.to(dtype), params) for name, tensor in _values(params, dtype, generator).items())
+    q, k, v = (_placed(name, tensor.to(dtype), params) for name, tensor in _values(params, generator).items())
     if params.layout == "one":  # self-attention without projections: one tensor three times
         k = v = q
     return Call(
@@ -72,10 +71,9 @@ def _normal(length: int, params: AttentionParams, generator: torch.Generator) ->
     return torch.randn(params.batch, length, params.d, generator=generator, device=generator.device)
 
 
-def _values(params: AttentionParams, dtype: torch.dtype, generator: torch.Generator) -> dict[str, torch.Tensor]:
+def _values(params: AttentionParams, generator: torch.Generator) -> dict[str, torch.Tensor]:
     n_keys, device = params.number_of_keys, generator.device
     q, k, v = (_normal(length, params, generator) for length in (params.n, n_keys, n_keys))
-    exact = EXACT[math.log2(params.d) % 2 == 0, 8 if dtype == torch.bfloat16 else 11]
     if params.values == "peaked":
         q *= 4.0  # scores with standard deviation 4: the running maximum moves often
     elif params.values == "rising":
@@ -87,19 +85,19 @@ def _values(params: AttentionParams, dtype: torch.dtype, generator: torch.Genera
         k[..., 0] = torch.arange(n_keys, device=device).flip(0) // 32 * 2.0 * math.sqrt(params.d)
     elif params.values in ("large-logits", "late-keys"):
         # A common offset of ±512 to ±1024 on all scores of a row: exp overflows or vanishes unless the maximum is
-        # subtracted. Right kernels lose only the rounding of the sum: EXACT · 2ⁿ is exact in the dtype and in TF32, and so
-        # nearly is its product with scale · log₂e. k's factor is near 1: in dQ it is multiplied by a sum over dS that is
-        # 0 but for rounding errors, and a right kernel's remainder there is random.
-        offset = exact * 2.0 ** math.ceil(math.log2(512 * math.sqrt(params.d) / exact**2))
+        # subtracted. Right kernels lose only the rounding of the sum: EXACT · 2ⁿ is exact in TF32, and so is, to 3e-7,
+        # its product with scale · log₂e for scales that are powers of two. k's factor is near 1: in dQ it is multiplied
+        # by a sum over dS that is 0 but for rounding errors, and a right kernel's remainder there is random.
+        offset = EXACT * 2.0 ** math.ceil(math.log2(512 * math.sqrt(params.d) / EXACT**2))
         up = torch.rand(q.shape[:-1], generator=generator, device=device) < 0.5
         q[..., 0] = torch.where(up & (params.values == "large-logits"), offset, -offset)
-        k[..., 0] = exact
+        k[..., 0] = EXACT
         if params.values == "late-keys":
             k[:, -3:, 0] = 0.0  # no offset: far above all others; under a causal mask only the last rows see these keys
     elif params.values == "far-below":
         # All scores of a query are −4e6 to −8e6, below any number that is taken for −∞ and would spoil an ordinary row.
         # They are equal, so that no digits are lost: o is the mean of the values that the query sees.
-        offset = exact * 2.0 ** math.ceil(math.log2(4e6 * math.sqrt(params.d) / exact**2) / 2)
+        offset = EXACT * 2.0 ** math.ceil(math.log2(4e6 * math.sqrt(params.d) / EXACT**2) / 2)
         q[:] = 0.0
         q[..., 0] = -offset
         k[..., 0] = offset
