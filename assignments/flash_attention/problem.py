@@ -83,24 +83,20 @@ def _values(params: AttentionParams, generator: torch.Generator) -> dict[str, to
     elif params.values == "falling":  # scores shrink by 32 every 32 keys: later terms vanish
         q[..., 0] = 16.0
         k[..., 0] = torch.arange(n_keys, device=device).flip(0) // 32 * 2.0 * math.sqrt(params.d)
-    elif params.values in ("large-logits", "late-keys"):
+    elif params.values in ("large-logits", "late-keys", "far-below"):
         # A common offset of ±512 to ±1024 on all scores of a row: exp overflows or vanishes unless the maximum is
         # subtracted. Right kernels lose only the rounding of the sum: EXACT · 2ⁿ is exact in TF32, and so is, to 3e-7,
         # its product with scale · log₂e for scales that are powers of two. k's factor is near 1: in dQ it is multiplied
         # by a sum over dS that is 0 but for rounding errors, and a right kernel's remainder there is random.
-        offset = EXACT * 2.0 ** math.ceil(math.log2(512 * math.sqrt(params.d) / EXACT**2))
+        # far-below: one of −110000 to −220000, below numbers that are taken for −∞. The normal rest of the scores stays, so
+        # that PyTorch too loses digits, as a kernel that weighs by a rounded logsumexp does.
+        least = 110_000 if params.values == "far-below" else 512
+        offset = EXACT * 2.0 ** math.ceil(math.log2(least * math.sqrt(params.d) / EXACT**2))
         up = torch.rand(q.shape[:-1], generator=generator, device=device) < 0.5
         q[..., 0] = torch.where(up & (params.values == "large-logits"), offset, -offset)
         k[..., 0] = EXACT
         if params.values == "late-keys":
             k[:, -3:, 0] = 0.0  # no offset: far above all others; under a causal mask only the last rows see these keys
-    elif params.values == "far-below":
-        # All scores of a query are −4e6 to −8e6, below any number that is taken for −∞ and would spoil an ordinary row.
-        # They are equal, so that no digits are lost: o is the mean of the values that the query sees.
-        offset = EXACT * 2.0 ** math.ceil(math.log2(4e6 * math.sqrt(params.d) / EXACT**2) / 2)
-        q[:] = 0.0
-        q[..., 0] = -offset
-        k[..., 0] = offset
     if params.layout == "one":
         q *= 0.5  # or each query would see hardly more than itself, and a copy would be right
     return {"q": q, "k": k, "v": v}
