@@ -47,9 +47,11 @@ class Call:
 
     Attributes:
         args: tensors by parameter name, in the order of the parameters; any strides.
-        options: further arguments, passed by position after the tensors.
-        upstream: the gradient of the result, in the result's shape. With it the outputs are the gradients of all
-            `args`, then the result.
+        options: further arguments after the tensors, passed by position, or by name if `by_name`.
+        upstream: the gradient of the result, in the result's shape. With it the outputs are the gradients of `wanted`,
+            then the result.
+        wanted: the names of the tensors that require a gradient; None for all.
+        backwards: number of backward passes after the forward pass; the gradients are those of the last one alone.
         starts: for functions that write to given memory: distance of an output from an aligned address in elements, by
             output name.
     """
@@ -58,6 +60,16 @@ class Call:
     options: dict[str, bool | int | float] = field(default_factory=dict)
     upstream: torch.Tensor | None = None
     starts: dict[str, int] = field(default_factory=dict)
+    by_name: bool = False
+    wanted: tuple[str, ...] | None = None
+    backwards: int = 1
+
+    @property
+    def differentiated(self) -> list[str]:
+        """The names of the tensors whose gradients are outputs."""
+        return (
+            [] if self.upstream is None else [name for name in self.args if self.wanted is None or name in self.wanted]
+        )
 
 
 class Cost(NamedTuple):
@@ -82,8 +94,8 @@ class Mistakes(Protocol):
 
 
 class Problem(Protocol):
-    """The interface of `problem.py`. Outputs have names: first of the gradients of all `args`, if they are asked for,
-    then of the result.
+    """The interface of `problem.py`. Outputs have names: first of the gradients of `Call.differentiated`, then of the
+    result.
 
     The file may also define `stand_in(call)`: the outputs by a faster part of PyTorch than `baseline`. Timed outputs
     are compared with these first. The error of the stand-in is measured on one call of each race; on other calls it may

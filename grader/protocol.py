@@ -123,7 +123,7 @@ class Operands:
 
     Attributes:
         args: the function's first arguments, before the options.
-        upstream: the gradient of the result if the call asks for gradients of all `args`; else None.
+        upstream: the gradient of the result if the call asks for gradients of `args`; else None.
         outputs: the places of the results; empty if they are collected.
     """
 
@@ -232,6 +232,9 @@ class MakeCalls(Frame):
 
     Attributes:
         options: further arguments of each call.
+        named: further arguments that are passed by name.
+        wanted: by tensor of a call, whether its gradient is computed if there is an upstream gradient; empty for all.
+        backwards: backward passes of each call, of which the last one's gradients are results.
         limit_s: seconds after which the worker prints its stack.
         reverse: whether the last call's backward pass comes first.
         windows: above 1, for CUDA C++ on a CPU: tensors repeat their memory so many times, but for the last SAMPLE_CUT
@@ -256,6 +259,9 @@ class MakeCalls(Frame):
     apart: bool = False
     keep: bool = False
     record: Literal["nothing", "kernels", "trace", "counters"] = "nothing"
+    named: tuple[tuple[str, Option], ...] = ()
+    wanted: tuple[bool, ...] = ()
+    backwards: int = 1
 
 
 @dataclass(frozen=True)

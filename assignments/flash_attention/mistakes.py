@@ -34,7 +34,7 @@ def suspects(call: Call, got: Mapping[str, Tensor], first: int) -> Iterator[Susp
     names = ("o",) if call.upstream is None else ("dq", "dk", "dv")
 
     def outputs(form: Form) -> dict[str, Tensor]:
-        return {name: one[None] for name, one in zip(names, form(), strict=True) if one is not None}
+        return {name: one[None] for name, one in zip(names, form(), strict=True) if one is not None and name in got}
 
     for words, cause, form in attention.mistakes(got):
         yield Suspect(words, cause, lambda: outputs(form), part=slice(first, first + 1))

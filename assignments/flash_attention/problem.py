@@ -19,29 +19,61 @@ EXACT = 1143 / 1024
 
 
 class AttentionParams(Params):
-    """The assignment's own keys of a case in problem.toml."""
+    """The assignment's own keys of a case in problem.toml.
+
+    Attributes:
+        keys: their number relative to that of the queries, where `n_keys` does not say it.
+        form: how is_causal is passed, by its position, by its name, or not at all.
+        wanted: which of q, k and v require a gradient.
+        start: of q, k and v, in elements past an aligned address, where their layout leaves it open.
+    """
 
     batch: Size = 2
-    n: Size
-    n_keys: Size | None = None  # by default as many as queries
-    d: Size
+    n: Size = 41
+    n_keys: Size | None = None
+    keys: Literal["same", "more", "fewer", "one"] = "same"
+    d: Size = 64
     causal: bool = False
+    form: Literal["position", "name", "left-out"] = "position"
     backward: bool = False
-    values: Literal["normal", "peaked", "rising", "falling", "large-logits", "late-keys"] = "normal"
-    layout: Literal["contiguous", "transposed", "mixed", "one"] = "contiguous"
-    upstream: Literal["normal", "expanded"] = "normal"
+    backwards: int = 1
+    wanted: str = "qkv"
+    values: Literal["normal", "peaked", "rising", "falling", "large-logits", "late-keys", "far-below"] = "normal"
+    layout: Literal["contiguous", "transposed", "mixed", "one", "steps", "expanded"] = "contiguous"
+    start: Size = 0
+    upstream: Literal["normal", "expanded", "expanded-rows", "transposed", "slice"] = "normal"
+
+    @property
+    def number_of_keys(self) -> int:
+        if self.n_keys is not None:
+            return self.n_keys
+        return {"same": self.n, "more": self.n + 30, "fewer": max(1, self.n // 2), "one": 1}[self.keys]
 
 
 def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Generator) -> Call:
-    """q of shape (batch, n, d), k and v of shape (batch, n_keys, d), and for a backward case the upstream gradient of
-    o.
+    """q of shape (batch, n, d), k and v of shape (batch, number of keys, d), and for a backward case the upstream
+    gradient of o.
     """
-    device, n_keys = generator.device, params.n if params.n_keys is None else params.n_keys
+    q, k, v = (_placed(name, tensor.to(dtype), params) for name, tensor in _values(params, generator).items())
+    if params.layout == "one":  # self-attention without projections: one tensor three times
+        k = v = q
+    return Call(
+        args={"q": q, "k": k, "v": v},
+        options={} if params.form == "left-out" else {"is_causal": params.causal},
+        by_name=params.form == "name",
+        upstream=_upstream(params, dtype, generator) if params.backward else None,
+        wanted=None if params.wanted == "qkv" else tuple(params.wanted),
+        backwards=params.backwards,
+    )
 
-    def normal(length: int) -> torch.Tensor:
-        return torch.randn(params.batch, length, params.d, generator=generator, device=device)
 
-    q, k, v = normal(params.n), normal(n_keys), normal(n_keys)
+def _normal(length: int, params: AttentionParams, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(params.batch, length, params.d, generator=generator, device=generator.device)
+
+
+def _values(params: AttentionParams, generator: torch.Generator) -> dict[str, torch.Tensor]:
+    n_keys, device = params.number_of_keys, generator.device
+    q, k, v = (_normal(length, params, generator) for length in (params.n, n_keys, n_keys))
     if params.values == "peaked":
         q *= 4.0  # scores with standard deviation 4: the running maximum moves often
     elif params.values == "rising":
@@ -51,45 +83,80 @@ def make_inputs(params: AttentionParams, dtype: torch.dtype, generator: torch.Ge
     elif params.values == "falling":  # scores shrink by 32 every 32 keys: later terms vanish
         q[..., 0] = 16.0
         k[..., 0] = torch.arange(n_keys, device=device).flip(0) // 32 * 2.0 * math.sqrt(params.d)
-    elif params.values in ("large-logits", "late-keys"):
+    elif params.values in ("large-logits", "late-keys", "far-below"):
         # A common offset of ±512 to ±1024 on all scores of a row: exp overflows or vanishes unless the maximum is
         # subtracted. Right kernels lose only the rounding of the sum: EXACT · 2ⁿ is exact in TF32, and so is, to 3e-7,
         # its product with scale · log₂e for scales that are powers of two. k's factor is near 1: in dQ it is multiplied
         # by a sum over dS that is 0 but for rounding errors, and a right kernel's remainder there is random.
-        offset = EXACT * 2.0 ** math.ceil(math.log2(512 * math.sqrt(params.d) / EXACT**2))
+        # far-below: one of −110000 to −220000, below numbers that are taken for −∞. The normal rest of the scores stays, so
+        # that PyTorch too loses digits, as a kernel that weighs by a rounded logsumexp does.
+        least = 110_000 if params.values == "far-below" else 512
+        offset = EXACT * 2.0 ** math.ceil(math.log2(least * math.sqrt(params.d) / EXACT**2))
         up = torch.rand(q.shape[:-1], generator=generator, device=device) < 0.5
         q[..., 0] = torch.where(up & (params.values == "large-logits"), offset, -offset)
         k[..., 0] = EXACT
         if params.values == "late-keys":
             k[:, -3:, 0] = 0.0  # no offset: far above all others; under a causal mask only the last rows see these keys
-    q, k, v = (tensor.to(dtype) for tensor in (q, k, v))
-    if (
-        params.layout == "transposed"
-    ):  # as (batch, heads, seq, d).transpose() leaves it: the sequence is no slow dimension
-        q, k, v = (tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
-    elif params.layout == "mixed":  # no strides alike: q contiguous, k transposed, v a slice of wider rows
-        k = k.transpose(1, 2).contiguous().transpose(1, 2)
-        v = torch.nn.functional.pad(v, (8, 24), value=3.0)[..., 8 : 8 + params.d]
-    elif params.layout == "one":  # self-attention without projections: one tensor three times
-        k = v = q
-    upstream = None
-    if params.backward:
-        if params.upstream == "expanded":  # as o.sum().backward() makes it: one number with strides 0
-            upstream = torch.ones((), dtype=dtype, device=device).expand(q.shape)
-        else:
-            upstream = normal(params.n).to(dtype)
-    return Call(args={"q": q, "k": k, "v": v}, options={"is_causal": params.causal}, upstream=upstream)
+    if params.layout == "one":
+        q *= 0.5  # or each query would see hardly more than itself, and a copy would be right
+    return {"q": q, "k": k, "v": v}
+
+
+def _placed(name: str, tensor: torch.Tensor, params: AttentionParams) -> torch.Tensor:
+    """The tensor in the layout of the case."""
+    if params.layout == "transposed" or (params.layout, name) == ("mixed", "k"):
+        return _transposed(tensor)
+    if (params.layout, name) == ("mixed", "v"):  # no strides alike: q contiguous, k transposed, v a slice of wider rows
+        return _slice(tensor)
+    if params.layout == "steps":  # every third row and every second column of a larger tensor, from an odd one on
+        batch, length, d = tensor.shape
+        around = torch.full((batch, 3 * length, 2 * d), 3.0, dtype=tensor.dtype, device=tensor.device)
+        around[:, 1::3, 1::2] = tensor
+        return around[:, 1::3, 1::2]
+    if params.layout == "expanded" and name != "q":  # the same keys and values for all entries of the batch
+        return tensor[:1].expand(tensor.shape)
+    if params.start:
+        around = torch.full((params.start + tensor.numel(),), 3.0, dtype=tensor.dtype, device=tensor.device)
+        around[params.start :] = tensor.flatten()
+        return around[params.start :].view(tensor.shape)
+    return tensor
+
+
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as (batch, heads, seq, d).transpose() leaves it: the sequence is no slow dimension."""
+    return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _slice(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as columns of wider rows."""
+    return torch.nn.functional.pad(tensor, (8, 24), value=3.0)[..., 8 : 8 + tensor.shape[-1]]
+
+
+def _upstream(params: AttentionParams, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """A gradient of o in the layout of the case."""
+    if params.upstream == "expanded":  # as o.sum().backward() makes it: one number with strides 0
+        return torch.ones((), dtype=dtype, device=generator.device).expand(params.batch, params.n, params.d)
+    if params.upstream == "expanded-rows":  # as o.sum(1), and a gradient of that, make it: the row stride is 0
+        return _normal(1, params, generator).to(dtype).expand(-1, params.n, -1)
+    upstream = _normal(params.n, params, generator).to(dtype)
+    if params.upstream == "transposed":
+        return _transposed(upstream)
+    return _slice(upstream) if params.upstream == "slice" else upstream
 
 
 def outputs(call: Call) -> dict[str, tuple[int, ...]]:
     o = {"o": tuple(call.args["q"].shape)}
     if call.upstream is None:
         return o
-    return {f"d{name}": tuple(tensor.shape) for name, tensor in call.args.items()} | o
+    return {f"d{name}": tuple(call.args[name].shape) for name in call.differentiated} | o
+
+
+def _is_causal(call: Call) -> bool:
+    return bool(call.options.get("is_causal"))
 
 
 def _evaluate(call: Call, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """o, with an upstream gradient after dq, dk, dv, computed in `dtype`.
+    """o, after the gradients that are asked for, computed in `dtype`.
 
     A large matrix of scores is computed for one batch entry at a time, so that only one is in memory.
     """
@@ -99,11 +166,13 @@ def _evaluate(call: Call, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     pieces: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for start in range(0, batch, step):
         part = slice(start, start + step)
-        leaves = [
-            tensor[part].detach().to(dtype).requires_grad_(call.upstream is not None) for tensor in call.args.values()
-        ]
-        o = attention(*leaves, is_causal=bool(call.options["is_causal"]))
-        gradients = () if call.upstream is None else torch.autograd.grad(o, leaves, call.upstream[part].to(dtype))
+        leaves = {
+            name: tensor[part].detach().to(dtype).requires_grad_(name in call.differentiated)
+            for name, tensor in call.args.items()
+        }
+        o = attention(**leaves, is_causal=_is_causal(call))
+        wanted = [leaves[name] for name in call.differentiated]
+        gradients = () if call.upstream is None else torch.autograd.grad(o, wanted, call.upstream[part].to(dtype))
         for name, result in zip(names, (*gradients, o.detach()), strict=True):
             pieces[name].append(result)
     return {name: torch.cat(tensors) for name, tensors in pieces.items()}
@@ -121,11 +190,11 @@ def stand_in(call: Call) -> dict[str, torch.Tensor]:
     """The outputs by PyTorch's fused attention, which is faster than the baseline because no matrix of scores is in
     memory.
     """
-    differentiable = call.upstream is not None
-    leaves = [tensor.detach().requires_grad_(differentiable) for tensor in call.args.values()]
-    one_head = (leaf.unsqueeze(1) for leaf in leaves)  # shape (batch, heads, n, d)
-    o = scaled_dot_product_attention(*one_head, is_causal=bool(call.options["is_causal"])).squeeze(1)
-    gradients = torch.autograd.grad(o, leaves, call.upstream) if differentiable else ()
+    leaves = {name: one.detach().requires_grad_(name in call.differentiated) for name, one in call.args.items()}
+    one_head = (leaf.unsqueeze(1) for leaf in leaves.values())  # shape (batch, heads, n, d)
+    o = scaled_dot_product_attention(*one_head, is_causal=_is_causal(call)).squeeze(1)
+    wanted = [leaves[name] for name in call.differentiated]
+    gradients = () if call.upstream is None else torch.autograd.grad(o, wanted, call.upstream)
     return dict(zip(outputs(call), (*gradients, o.detach()), strict=True))
 
 
@@ -135,7 +204,7 @@ def cost(params: AttentionParams, dtype: torch.dtype) -> Cost:
 
     Bytes: q, k, v are read and o is written; backward also reads o and do again, and writes dq, dk, dv.
     """
-    n_keys = params.n if params.n_keys is None else params.n_keys
+    n_keys = params.number_of_keys
     forward = 4 * params.batch * params.n * n_keys * params.d // (2 if params.causal else 1)
     tensors = 2 * params.batch * (params.n + n_keys) * params.d
     return Cost(

@@ -99,7 +99,7 @@ def ask(
     keep = keep and not measured and case.case.memory_gib is None
     record = "kernels" if case.case.profiled else "nothing"
     how = {"windows": windows, "record": record, "keep": keep, "reverse": reverse}
-    request = arena.request(asked, first.options.values(), limits.time_s, **how)
+    request = arena.request(asked, _by_position(first), limits.time_s, **_form_of(first), **how)
     worker.log.mark(case.place.heading)
     evidence.given = described(first, windows)
     started = time.perf_counter()
@@ -133,7 +133,20 @@ def ask(
 def request_for(arena: Arena, call: Call, limit_s: float, **how: Any) -> protocol.MakeCalls:
     """The request for one call in an arena made by `arena_for`; `how` is as in `Arena.request`."""
     upstream = None if call.upstream is None else UPSTREAM
-    return arena.request([([*call.args], upstream)], call.options.values(), limit_s, **how)
+    return arena.request([([*call.args], upstream)], _by_position(call), limit_s, **_form_of(call), **how)
+
+
+def _by_position(call: Call) -> list[bool | int | float]:
+    return [] if call.by_name else [*call.options.values()]
+
+
+def _form_of(call: Call) -> dict[str, Any]:
+    """The fields of `protocol.MakeCalls` that say how a call is made and differentiated."""
+    return {
+        "named": tuple(call.options.items()) if call.by_name else (),
+        "wanted": tuple(name in call.differentiated for name in call.args),
+        "backwards": call.backwards,
+    }
 
 
 def arena_for(

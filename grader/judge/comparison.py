@@ -218,8 +218,8 @@ def _first_told(call: Call, expected: Outputs, bad: Outputs) -> str:
 
 
 def _gradients(call: Call, expected: Outputs) -> list[str]:
-    """Names of the outputs that are gradients: with an upstream gradient the first outputs, one per input."""
-    return list(expected)[: len(call.args)] if call.upstream is not None else []
+    """Names of the outputs that are gradients: the first ones."""
+    return list(expected)[: len(call.differentiated)]
 
 
 def _explain(

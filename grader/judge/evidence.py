@@ -40,7 +40,10 @@ def described(call: Call, windows: int = 1) -> tuple[str, ...]:
         f"{', '.join(names[:-1])}{' and ' if names[1:] else ''}{names[-1]} of {size}" for size, names in alike.items()
     ]
     dtypes = dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in call.args.values())
-    return (*tensors, *dtypes, *(f"{name} {value}" for name, value in call.options.items()))
+    options = (f"{name}{'=' if call.by_name else ' '}{value}" for name, value in call.options.items())
+    wanted = "" if call.wanted is None else f"gradients of {' and '.join(call.differentiated)} only"
+    backwards = "" if call.backwards == 1 else f"{call.backwards} backward passes"
+    return (*tensors, *dtypes, *options, *filter(None, (wanted, backwards)))
 
 
 def with_input(details: tuple[str, ...], message: str, given: tuple[str, ...], case: str) -> tuple[str, ...]:

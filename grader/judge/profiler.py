@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -268,7 +268,7 @@ def _arena(run: Run, case: BoundSpeedCase) -> Iterator[tuple[Arena, Call]]:
         drawn = case.inputs(run.seed, OWN_NUMBER, CPU)
         shapes = case.problem.outputs(drawn)
     args = {name: _on_meta(tensor) for name, tensor in drawn.args.items()}
-    call = Call(args, drawn.options, None if drawn.upstream is None else _on_meta(drawn.upstream), drawn.starts)
+    call = replace(drawn, args=args, upstream=None if drawn.upstream is None else _on_meta(drawn.upstream))
     with arena_for(call, shapes, case.dtype, CPU, sparse=True) as arena:
         yield arena, call
 

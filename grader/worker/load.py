@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,19 +100,22 @@ def _import(name: str, path: Path) -> ModuleType:
     return module
 
 
-def check_signature(function: Callable[..., Any], arguments: list[Any]) -> None:
+def check_signature(
+    function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any] | None = None
+) -> None:
     """Raise LoadError, with words for the student, if the function's parameters cannot take these arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return  # builtins and autograd's `apply` have no signature to look at
     try:
-        signature.bind(*arguments)
+        signature.bind(*arguments, **(named or {}))
     except TypeError as error:
         name = getattr(function, "__name__", "the function")
+        by_name = "".join(f" and {one}={value}" for one, value in (named or {}).items())
         raise LoadError(
             "failed",
-            f"{name}{signature} cannot be called with {len(arguments)} arguments as the contract says: {error}",
+            f"{name}{signature} cannot be called with {len(arguments)} arguments{by_name} as the contract says: {error}",
         ) from None
 
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import torch
@@ -47,8 +48,9 @@ class _Call:
     """One call of the function.
 
     Attributes:
-        arguments: as they are passed to the function.
-        inputs: the tensors among the arguments. With an `upstream` gradient, their gradients are computed.
+        arguments, named: as they are passed to the function, by position and by name.
+        inputs: the tensors among the arguments. With an `upstream` gradient, those of `wanted` are computed, in the
+            last one of so many `backwards`.
         slots: the places of the results in the arena.
     """
 
@@ -56,6 +58,9 @@ class _Call:
     inputs: list[torch.Tensor]
     upstream: torch.Tensor | None
     slots: list[torch.Tensor]
+    named: dict[str, Any]
+    wanted: list[torch.Tensor]
+    backwards: int
 
 
 def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[int], device: str) -> protocol.Reply:
@@ -87,7 +92,7 @@ def call(function: Callable[..., Any], request: protocol.MakeCalls, files: list[
                 del given, written, places
             else:
                 with watching(watch):
-                    check_signature(function, calls[0].arguments)
+                    check_signature(function, calls[0].arguments, calls[0].named)
                     if profile:  # the first calls tune, which must not count as GPU time of the profiled calls
                         answers_of(function, calls)
                         forget_gradients(calls)
@@ -146,10 +151,14 @@ def calls_of(memory: torch.Tensor, request: protocol.MakeCalls) -> list[_Call]:
     for one in request.calls:
         inputs = [tensor(ref) for ref in one.args]
         upstream = None if one.upstream is None else tensor(one.upstream)
+        wanted = []
         if upstream is not None:
-            inputs = [argument.detach().requires_grad_() for argument in inputs]
+            asked = request.wanted or [True] * len(inputs)
+            inputs = [argument.detach().requires_grad_(want) for argument, want in zip(inputs, asked, strict=True)]
+            wanted = list(compress(inputs, asked))
         slots = [tensor_at(memory, ref) for ref in one.outputs]
-        calls.append(_Call([*inputs, *request.options], inputs, upstream, slots))
+        arguments = [*inputs, *request.options]
+        calls.append(_Call(arguments, inputs, upstream, slots, dict(request.named), wanted, request.backwards))
     return calls
 
 
@@ -164,14 +173,14 @@ def answers_of(function: Callable[..., Any], calls: Sequence[_Call], reverse: bo
     Args:
         reverse: whether the backward passes run from the last call to the first.
     """
-    values = [function(*one.arguments) for one in calls]
+    values = [function(*one.arguments, **one.named) for one in calls]
     if calls[0].upstream is None:
         return values
     found: dict[int, list[Any]] = {}
     for number in reversed(range(len(calls))) if reverse else range(len(calls)):
-        upstream = calls[number].upstream
-        assert upstream is not None
-        found[number] = gradients(values[number], calls[number].inputs, upstream)
+        one = calls[number]
+        assert one.upstream is not None
+        found[number] = gradients(values[number], one.wanted, one.upstream, one.backwards)
     return [result for number in range(len(calls)) for result in found[number]]
 
 
@@ -192,10 +201,16 @@ def _with_kept(results: list[Any], returned: list[Returned], in_use: list[torch.
     ]
 
 
-def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor) -> list[Any]:
-    """The gradients of all inputs, then the result; `NotDifferentiable` for each if the result has no gradient."""
+def gradients(value: Any, inputs: list[torch.Tensor], upstream: torch.Tensor, backwards: int = 1) -> list[Any]:
+    """The gradients of these inputs, from the last one of so many backward passes, then the result; `NotDifferentiable`
+    for each if the result has no gradient.
+    """
     if type(value) is not _Tensor or not value.requires_grad or value.shape != upstream.shape:
         return [NotDifferentiable(value)] * (len(inputs) + 1)
+    for _ in range(backwards - 1):
+        _backward(value, upstream, retain_graph=True)
+        for tensor in inputs:
+            tensor.grad = None
     _backward(value, upstream)
     return [*(tensor.grad for tensor in inputs), _detach(value)]
 

@@ -42,7 +42,7 @@ def call(
         results: list[torch.Tensor] = []
         reply = protocol.Reply()
         try:
-            check_signature(function, calls[0].arguments)
+            check_signature(function, calls[0].arguments, calls[0].named)
             with _unfilled(), recording, watching(OperatorWatch(run=traffic.run)):
                 results = [one for one in run.answers_of(function, calls) if isinstance(one, torch.Tensor)]
             if tracer is not None and tracer.fault is not None:

@@ -105,6 +105,8 @@ def test_an_input_is_described_once() -> None:
     given = described(Call({"q": q, "k": k, "v": k}, {"is_causal": True}))
     assert given == ("q of shape (1, 5, 16)", "k and v of shape (1, 9, 16)", "float32", "is_causal True")
     assert described(Call({"x": torch.zeros(1000)}), windows=3) == (f"x of {3000 - SAMPLE_CUT:,} elements", "float32")
+    asked = Call({"q": q, "k": k, "v": k}, {"is_causal": True}, q, by_name=True, wanted=("q", "v"), backwards=2)
+    assert described(asked)[-3:] == ("is_causal=True", "gradients of q and v only", "2 backward passes")
     details = with_input(("rows 3–5",), "wrong", given, "n-5")
     assert details[1:] == (
         "the input of n-5: q of shape (1, 5, 16), k and v of shape (1, 9, 16), float32, is_causal True",

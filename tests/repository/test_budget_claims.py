@@ -90,7 +90,14 @@ def test_a_single_wrong_element_fails_every_case(name: str) -> None:
     assert "1 of " in failed.value.message or "it is wrong" in failed.value.message
 
 
-HALF = [name for name in ON_CPU if CASES[name].case.dtype != "float32" and "extremes" not in name]
+# With a single key, as in some pairs, PyTorch is exact, and twenty times its error is none.
+HALF = [
+    name
+    for name in ON_CPU
+    if CASES[name].case.dtype != "float32"
+    and "extremes" not in name
+    and CASES[name].case.levels.get("keys") != "one-key"
+]
 
 
 def times_pytorchs_error(case: BoundCase, factor: float) -> Kernel:

@@ -141,6 +141,12 @@ def test_with_the_gradients_comes_the_result_itself() -> None:
     assert not result.requires_grad
 
 
+def test_of_several_backward_passes_the_last_ones_gradients_count() -> None:
+    x = torch.arange(3.0, requires_grad=True)
+    dx, _ = gradients(x * x, [x], torch.ones(3), backwards=3)
+    assert dx.tolist() == [0.0, 2.0, 4.0]
+
+
 @pytest.mark.parametrize("value", [None, torch.ones(3), torch.ones(2, requires_grad=True)])
 def test_what_has_no_gradient_stands_in_the_place_of_all(value: Any) -> None:
     x = torch.ones(3, requires_grad=True)

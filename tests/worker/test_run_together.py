@@ -92,3 +92,22 @@ def test_forward_passes_come_before_the_backward_passes_in_either_order(reverse:
 def test_gradients_of_a_tensor_that_is_there_twice_are_not_added_up() -> None:
     _, got = ask(Cube.apply, [["b"], ["b"]], gradients=True)
     assert got[0].tolist() == got[2].tolist() == (3 * B**2).tolist()
+
+
+def test_an_option_may_come_by_name_and_a_gradient_may_be_that_of_one_tensor_alone() -> None:
+    met: list[bool] = []
+
+    def product(x: torch.Tensor, y: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+        met.extend([x.requires_grad, y.requires_grad])
+        return factor * x * y
+
+    with Arena({"a": A, "b": B, "up": UP}, dict.fromkeys(["db", "y"], (2, 3)), torch.float32, CPU) as arena:
+        operands = (arena.operands(["a", "b"], "up", ["db", "y"]),)
+        how: dict[str, Any] = {"named": (("factor", 3.0),), "wanted": (False, True)}
+        reply = run.call(
+            product, protocol.MakeCalls(arena.address, operands, (), 60.0, **how), list(arena.files), "cpu"
+        )
+        assert reply.error is None, reply
+        assert met == [False, True]
+        assert torch.equal(arena.output("db"), 3 * A)
+        assert torch.equal(arena.output("y"), 3 * A * B)
