@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Literal
 
 import torch
@@ -70,9 +71,10 @@ def make_inputs(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Gene
     if (row, column, before, params.start) == (columns, 1, 0, 0):
         return Call(args={"x": x})
     length = max(0, rows - 1) * row + max(0, columns - 1) * column + 1 + before + 20
-    around = torch.zeros(params.start + length, dtype=dtype, device=x.device)
-    if not params.layout.startswith("far"):  # on a CPU, memory that nobody writes takes none
-        around += 3.0
+    if params.layout.startswith("far"):
+        around = _untouched(params.start + length, dtype, x.device)
+    else:
+        around = torch.full((params.start + length,), 3.0, dtype=dtype, device=x.device)
     placed = around.as_strided(x.shape, (row, column), params.start + before)
     if x.numel():
         if row == 0:
@@ -123,6 +125,13 @@ def _values(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Generato
     elif params.masked == "dead-rows":
         x[1::2] = minus_inf
     return x.to(dtype)
+
+
+def _untouched(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros; on a CPU they take no memory where nobody writes."""
+    if device.type == "cpu":
+        return torch.frombuffer(mmap.mmap(-1, length * dtype.itemsize), dtype=dtype)
+    return torch.zeros(length, dtype=dtype, device=device)
 
 
 def outputs(call: Call) -> dict[str, tuple[int, ...]]:

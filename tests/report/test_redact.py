@@ -107,7 +107,7 @@ def test_no_field_of_a_report_is_forgotten() -> None:
         "SubmissionInfo": "path sha256 files notes",
         "Environment": "grader python torch triton device gpu gpu_memory_gib driver cuda nvcc cpu platform",
         "AssignmentResult": "name title file parts kernels hints sources log",
-        "CaseResult": "name tries outcome message diagnosis traceback of_file errors map gpu_time time_s",
+        "CaseResult": "name tries outcome message diagnosis traceback of_file errors map follows gpu_time time_s",
         "SpeedCaseResult": "name size outcome message diagnosis traceback points bands measured time_s",
         "WorkerLog": "text others total_bytes",
     }

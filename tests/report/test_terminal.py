@@ -212,7 +212,7 @@ def test_a_narrow_terminal_breaks_lines_but_loses_no_words(width: int) -> None:
 def test_hostile_words_in_any_field_stay_words() -> None:
     spoilt = (replaced(report, str, hostile)[0] for report in (failing(), alike(), speedy()))
     told = set().union(*(fields_told(shown(one, width=6000, terminal=True, verbose=True)) for one in spoilt))
-    words = "message diagnosis traceback text others notes note flags hints problem infra_errors"
+    words = "message diagnosis follows pattern traceback text others notes note flags hints problem infra_errors"
     names = "name title tries size file vs case output cpu gpu torch triton"
     assert told == {*words.split(), *names.split()}
 
