@@ -146,7 +146,7 @@ REFUSED = [
     (TITLE, f"{TITLE}\ncolour = 1", "colour", "unknown key; allowed here: title, order, file, entry, language, signature, gpu"),
     ("memory_gib = 4", "memory_gib = 4\nfuel = 1", "limits.fuel", "unknown key; allowed here: time_limit_s, memory_gib"),
     ("k = 6", "k = 6\natol = 1", "tolerance.atol", "unknown key; allowed here: k, reference_cap, scale, unit, may_vary, floor, floor_rms"),
-    ('title = "Forward"', 'title = "Forward"\nbonus = 1', "part.0.bonus", "unknown key; allowed here: name, title, defaults, factor, excluded, array_seed, group, speed"),
+    ('title = "Forward"', 'title = "Forward"\nbonus = 1', "part.0.bonus", "unknown key; allowed here: name, title, defaults, factor, exc"),
     ('title = "Checks"', 'title = "Checks"\nx = 1', "part.0.group.1.x", "unknown key; allowed here: name, title, points, cases, checks"),
     ("speedup = 2,", "speedup = 2, grade = 1,", f"{SPEED}.bands.1.grade", "unknown key; allowed here: vs, speedup, points"),
     ("[tolerance]", "[timing]\nround = 9\n[tolerance]", "timing.round", "unknown key; allowed here: batch_s, max_calls, rounds"),

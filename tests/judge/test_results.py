@@ -19,7 +19,7 @@ from grader.verdict.causes import MAX_MAPS
 from tests.verdict.test_causes import TELLING
 
 ASSIGNMENT: Any = SimpleNamespace(name="a", spec=SimpleNamespace(entry="double", contract=""))
-PART: Any = SimpleNamespace(name="p")
+PART: Any = SimpleNamespace(name="p", cases=[])
 
 
 def place(name: str) -> ReportPlace:
@@ -167,12 +167,13 @@ def test_a_case_that_passed_before_its_part_needed_a_gpu_earns_nothing() -> None
 
 
 def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
-    group = SimpleNamespace(name="all", title="All", points=2.0, names=["early", "late", "law"])
+    group = SimpleNamespace(name="all", title="All", points=2.0, names=["early", "late", "law"], pairs=False)
     part: Any = SimpleNamespace(
         name="p",
         title="P",
         groups=[group],
         cases=[],
+        factors=[],
         speed=[SimpleNamespace(name="late", bands=[SimpleNamespace(points=3.0)])],
         speed_points=3.0,
     )
@@ -196,8 +197,8 @@ def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
 
 def part_of(cases: list[CaseResult], kinds: dict[str, set[str]]) -> PartResult:
     """The part p of these cases."""
-    group = SimpleNamespace(name="all", title="All", points=2.0, names=[case.name for case in cases])
-    part: Any = SimpleNamespace(name="p", title="P", groups=[group], cases=[], speed=[], speed_points=0.0)
+    group = SimpleNamespace(name="all", title="All", points=2.0, names=[case.name for case in cases], pairs=False)
+    part: Any = SimpleNamespace(name="p", title="P", groups=[group], cases=[], factors=[], speed=[], speed_points=0.0)
     assignment: Any = SimpleNamespace(name="a", spec=SimpleNamespace(parts=[part]))
     nobody: Any = None
     run: Any = SimpleNamespace(request=SimpleNamespace(speed=False), device_name="cpu")

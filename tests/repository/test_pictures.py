@@ -83,7 +83,11 @@ def test_the_house_has_every_room_in_the_process_that_runs_it() -> None:
     assert set(house.WORKER.rooms) == worker - judge
     assert set(house.SHARED) == front & judge
     assert worker == {"worker/", house.REQUESTS.form}
-    assert {module for module in GRAPH.modules if not room_of(module)} == {"grader", "grader.__main__", "grader.combinations"}
+    assert {module for module in GRAPH.modules if not room_of(module)} == {
+        "grader",
+        "grader.__main__",
+        "grader.combinations",
+    }
 
 
 def test_what_crosses_a_wall_of_the_house_is_known_on_both_sides() -> None:
