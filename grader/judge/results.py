@@ -86,8 +86,8 @@ class Results:
         end = _end(self._looked_into(place, error), place.assignment.spec, asserts=is_check)
         if evidence.given and end["outcome"] not in NOT_OF_THE_MACHINE:
             end["diagnosis"] = with_input(end["diagnosis"], end["message"], evidence.given, place.title)
-        if any(case.name == place.name and case.is_combination for case in place.part.cases):
-            # Its levels differ in much at once: that others pass shows no cause
+        combines = any(case.name == place.name and case.is_combination for case in place.part.cases)
+        if combines:  # it differs from others in much at once: that they pass shows no cause
             end["diagnosis"] = tuple(line for line in end["diagnosis"] if CONDITION.search(line) is None)
         end["message"] = end["message"] or evidence.words
         result = CaseResult(
@@ -99,7 +99,7 @@ class Results:
             **end,
         )
         self.cases[place.key] = result
-        if not is_check:
+        if not is_check and not combines:
             self.kinds.setdefault(place.of_part, {})[place.name] = evidence.kinds
         if self.run.request.stop_early and result.outcome not in ("passed", "skipped"):
             self.stopped.setdefault(place.assignment.name, place.title)
