@@ -46,13 +46,15 @@ class Trials:
         sample = self.run.device.type == "cpu" and case.case.cpu_windows > 1
         if case.case.pieces > 1:
             evidence.kinds.add(SMALLER)
-        if case.case.together > 1:
+        if case.case.together > 1 or case.case.calls > 1:
             evidence.kinds.add(OTHERS)
         if case.case.pieces > 1 and not sample:
             self._run_in_pieces(case, worker, number, evidence)
             return
         call = case.inputs(self.run.seed, number, self.run.device)
         evidence.kinds |= diagnosis.kinds_of(call, case.problem.mistakes)
+        if call.backwards > 1:
+            evidence.kinds.add(OTHERS)
         if sample:
             self._run_sample(case, worker, call, evidence)
             return
