@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from typing import Literal
 
 import torch
@@ -130,7 +131,12 @@ def _values(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Generato
 def _untouched(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Zeros; on a CPU they take no memory where nobody writes."""
     if device.type == "cpu":
-        return torch.frombuffer(mmap.mmap(-1, length * dtype.itemsize), dtype=dtype)
+        file = os.memfd_create("far")  # memory of a file is not reserved, so it may be more than there is
+        os.ftruncate(file, length * dtype.itemsize)
+        try:
+            return torch.frombuffer(mmap.mmap(file, length * dtype.itemsize), dtype=dtype)
+        finally:
+            os.close(file)
     return torch.zeros(length, dtype=dtype, device=device)
 
 

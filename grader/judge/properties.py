@@ -144,7 +144,8 @@ class Properties:
                 give_up_at = give_up_at or time.monotonic() + SEARCH_S
                 raise failed.with_traceback(None)
 
-        text = f"{self.run.seed}/{assignment.name}/{part.name}/{self.place.name}"
+        # Not of the run's seed, which draws values alone: the points of a kernel depend on no luck
+        text = f"{part.array_seed}/{assignment.name}/{part.name}/{self.place.name}"
         search = settings(
             max_examples=assignment.spec.examples[self.run.device_name],
             database=None,

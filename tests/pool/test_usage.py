@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -50,6 +51,12 @@ def hoarding(hoard: str) -> Iterator[list[int]]:
         finally:
             for pid in found:
                 os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(autouse=True)
+def _no_arenas_of_other_tests() -> None:
+    """Memory that this process has open counts as the judge's."""
+    gc.collect()
 
 
 def held_by(pids: Sequence[int], limit: int) -> int:
