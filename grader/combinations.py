@@ -1,4 +1,5 @@
-"""Makes `combinations.csv`: few cases of a part in which each level of a factor meets each level of every other one.
+"""Makes `combinations.csv`: few cases of a part in which each level of a factor meets each level of every other one;
+and the tables of factors in the handouts.
 
     python -m grader.combinations [FOLDER OF A COURSE]
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import combinations
@@ -54,12 +56,23 @@ def text_of(parts: Mapping[str, Part]) -> str:
     return out.getvalue()
 
 
+def contract_of(part: Part) -> str:
+    """The factors of a part as a handout tells them, a table in Markdown."""
+    rows = (f"| {one.title} | {'; '.join(level.words for level in one.levels)} |" for one in part.factors)
+    return "\n".join([f"| {part.title}: what varies | how, the ordinary first |", "|---|---|", *rows]) + "\n"
+
+
 def main() -> None:
     course = Path(sys.argv[1]) if sys.argv[1:] else Path()
     for problem in sorted(course.glob("assignments/*/problem.toml")):
         parts = {part.name: part for part in read_spec(problem.parent).parts if part.factors}
         if parts:
             problem.with_name(COMBINATIONS).write_text(text_of(parts), encoding="utf-8")
+        handout = problem.with_name("README.md")
+        for part in parts.values():
+            text, table = handout.read_text(encoding="utf-8"), contract_of(part)
+            there = re.compile(rf"^{re.escape(table.splitlines()[0])}\n(?:\|.*\n)*", re.MULTILINE)
+            handout.write_text(there.sub(table.replace("\\", r"\\"), text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import COMBINATIONS, Part, read_combinations, read_spec
-from grader.combinations import missing_pairs, text_of
+from grader.combinations import contract_of, missing_pairs, text_of
 from tests.conftest import ROOT
 
 FOLDERS = sorted(path.parent for path in (ROOT / "assignments").glob(f"*/{COMBINATIONS}"))
@@ -24,6 +24,11 @@ MOST = 0.15  # of a part's correctness points
 def test_the_file_is_what_the_command_writes(folder: Path) -> None:
     parts = {part.name: part for part in read_spec(folder).parts if part.factors}
     assert (folder / COMBINATIONS).read_text(encoding="utf-8") == text_of(parts)
+
+
+@pytest.mark.parametrize(("folder", "part"), PARTS)
+def test_the_handout_has_every_level(folder: Path, part: Part) -> None:
+    assert contract_of(part) in (folder / "README.md").read_text(encoding="utf-8"), "run: python -m grader.combinations"
 
 
 @pytest.mark.parametrize(("folder", "part"), PARTS)
