@@ -25,6 +25,7 @@ from grader.messages import CaseDone, SpeedDone
 from grader.pool.fault import Fault
 from grader.report.model import (
     INTERRUPTED,
+    NOT_COMBINED,
     UNDECIDED,
     AssignmentResult,
     CaseResult,
@@ -139,7 +140,7 @@ class Results:
 
     def of_part(self, place: ReportPlace) -> list[CaseResult]:
         """Results so far of the part's cases and checks."""
-        return [one for key, one in self.cases.items() if key[:2] == place.of_part]
+        return [one for key, one in list(self.cases.items()) if key[:2] == place.of_part]  # lanes ask meanwhile
 
     @property
     def has_decided_something(self) -> bool:
@@ -223,7 +224,7 @@ class Results:
         }
         outcomes = {name: _ended(result) for name, result in results.items()}
         for case in (case for group in part.groups if group.pairs for case in group.cases):
-            if outcomes[case.name] not in ("passed", *UNDECIDED):
+            if results[case.name].outcome not in ("passed", *UNDECIDED):
                 follows = fails_alone_too(part, case, outcomes)
                 results[case.name] = results[case.name].model_copy(update={"follows": follows})
         told = borne_out(list(results.values()), self.kinds.get((assignment.name, part.name), {}))
@@ -305,7 +306,11 @@ def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
 
 
 def _ended(result: CaseResult) -> Outcome:
-    """The outcome that counts for points: an interrupted case leaves its group open, like a fault of the grader."""
+    """The outcome that counts for points: an interrupted case leaves its group open, like a fault of the grader, and a
+    combination of what is all wrong is wrong.
+    """
+    if result.message == NOT_COMBINED:
+        return "failed"
     return "infra_error" if result.message == INTERRUPTED else result.outcome
 
 

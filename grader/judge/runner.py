@@ -87,6 +87,8 @@ class Runner:
         try:
             self.run.emit(place.started)
             self.files.hangs.check(place)
+            if isinstance(work, BoundCase) and work.case.is_combination:
+                self.skip.check_combination(work)
             with self.hoarding.is_a_fault(work.assignment):
                 if isinstance(work, BoundCheck):
                     problem, model = self.problems[work.assignment.name]
@@ -142,9 +144,11 @@ class Runner:
             self._run_until_one_fails(admitted)
             return
         checks = [one for one in admitted if isinstance(one, BoundCheck)]
-        cases = [one for one in admitted if isinstance(one, BoundCase)]
-        step = max(1, len(cases) // self.run.lane_count)
-        spread: list[Work] = [*checks, *(case for start in range(step) for case in cases[start::step])]
+        spread: list[Work] = [*checks]
+        for combine in (False, True):  # which are not run where nothing that tries less is right
+            cases = [one for one in admitted if isinstance(one, BoundCase) and one.case.is_combination == combine]
+            step = max(1, len(cases) // self.run.lane_count)
+            spread += [case for start in range(step) for case in cases[start::step]]
         try:
             for done in self.lanes.run(spread, self.do):
                 self._keep(done)

@@ -16,9 +16,10 @@ from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.nvidia import find_sanitizer
 from grader.pool.fault import Fault
-from grader.report.model import NEEDS_GPU, NOT_RUN, UNDECIDED
+from grader.report.model import NEEDS_GPU, NOT_COMBINED, NOT_RUN, UNDECIDED
 
 TOO_MUCH_TO_INTERPRET = "needs a GPU: it would take Triton's CPU interpreter too long"
+ENOUGH_WRONG = 8  # cases
 MAX_NAMED = 4
 
 
@@ -49,6 +50,16 @@ class SkipReasons:
             raise Fault("skipped", f"{TOO_MUCH_TO_INTERPRET}; {told}" if told else TOO_MUCH_TO_INTERPRET)
         hangs.check(place)
         self.files.check_source(place.assignment)
+
+    def check_combination(self, case: BoundCase) -> None:
+        """Raise Fault if cases that try less than a combination have all gone wrong so far: it would tell nothing new, and
+        each crash takes a worker.
+        """
+        telling = {one.name for one in case.part.cases if not one.is_combination and one.degenerate is None}
+        outcomes = [one.outcome for one in self.results.of_part(case.place) if one.name in telling]
+        ended = [one for one in outcomes if one not in UNDECIDED]
+        if len(ended) >= ENOUGH_WRONG and "passed" not in ended:
+            raise Fault("skipped", NOT_COMBINED)
 
     def check_timing(self, place: ReportPlace, sizes: SpeedSizes) -> None:
         """Raise Fault or pytest's skip if a speed case is not timed: no GPU, no file, or a wrong answer in its

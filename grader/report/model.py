@@ -34,6 +34,7 @@ Effort = Literal["full", "quick"]
 INTERRUPTED = "not graded: the run was interrupted"
 CUT_SHORT = "the run was interrupted before everything was graded"
 NOT_RUN = "not run"  # The message of a case that was skipped after a failed one begins so.
+NOT_COMBINED = "not run: no case that tries less has passed"
 UNDECIDED: frozenset[Outcome] = frozenset({"skipped", "infra_error"})
 
 # JSON has no infinities: an infinite error is written as null.
