@@ -100,7 +100,7 @@ def test_hints_are_for_right_kernels(tmp_path: Path, formula: str, outcome: str)
     ("formula", "all_earned", "graded", "earned", "note"),
     [
         ("0.0f * (v > 1.0f)", 0, 0, 0, "its values show on a GPU only, and other cases went wrong"),
-        (RIGHT, 10, 2, 2, ""),
+        (RIGHT, 10, 1.5, 1.5, ""),
     ],
     ids=["zeros", "right"],
 )
@@ -114,7 +114,7 @@ def test_values_that_nobody_saw_earn_points_only_where_the_others_were_right(
     (part,) = ran.report.assignments[0].parts
     (huge,) = [group for group in part.groups if group.name == "huge"]
     assert [case.outcome for case in huge.cases] == ["passed"]
-    assert (huge.points.earned, huge.points.graded, huge.points.possible) == (earned, graded, 2)
+    assert (huge.points.earned, huge.points.graded, huge.points.possible) == (earned, graded, 1.5)
     assert "beyond-2-31: only where it reads and writes was looked at: its values show on a GPU" in ran.output
     assert note in ran.output
     assert ("other cases went wrong" in ran.output) == bool(note)
