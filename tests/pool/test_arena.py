@@ -501,3 +501,32 @@ def test_the_same_bits_are_told_from_others() -> None:
     x = torch.tensor([0.0, math.nan, 1.0])
     assert arena_module.same_bits(x, x.clone())
     assert not arena_module.same_bits(x, torch.tensor([-0.0, math.nan, 1.0]))
+
+
+# Elements far apart ---------------------------------------------------------------------------------------------------
+
+
+def far(*shape: int, stride: tuple[int, ...]) -> torch.Tensor:
+    """Random numbers at these strides, in memory that nobody else has touched."""
+    length = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    memory = torch.frombuffer(mmap.mmap(-1, 4 * length), dtype=torch.float32)
+    return memory.as_strided(shape, stride).copy_(normal(*shape))
+
+
+@pytest.mark.parametrize("stride", [(1 << 28, 1), (1, 1 << 28)], ids=["rows", "columns"])
+def test_elements_that_lie_far_apart_are_copied_alone(stride: tuple[int, int]) -> None:
+    x, y = far(3, 2, stride=stride), normal(5)
+    with Arena({"x": x, "y": y}, {"z": (3, 2)}, torch.float32, CPU) as arena, worker_view(arena) as memory:
+        (file,) = arena.files
+        assert arena.address.bytes > 1 << 30
+        assert 512 * os.fstat(file).st_blocks < 1 << 23
+        seen = tensor_at(memory, arena.inputs["x"])
+        assert same_bits(seen, x)
+        assert same_bits(tensor_at(memory, arena.inputs["y"]), y)
+        assert arena.changed_inputs() == []
+        assert arena.out_of_bounds() == []
+        seen[2, 1] = 7.0
+        assert arena.changed_inputs() == ["x"]
+        before = arena.inputs["x"].offset - 4
+        memory[before : before + 4].view(torch.float32)[0] = 7.0
+        assert [one.neighbour for one in arena.out_of_bounds()] == ["x"]
