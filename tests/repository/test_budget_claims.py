@@ -68,7 +68,11 @@ def test_every_case_accepts_pytorchs_own_answer_and_no_trivial_one(name: str) ->
     assert judge(name, CASES[name].problem.baseline).errors
 
 
-@pytest.mark.parametrize("name", [name for name in BY_ONE if CASES[name].case.degenerate != "no elements"])
+# PyTorch's own scores of -100000 and below are off by a hundredth, and its o by a tenth.
+EXACT = [name for name in BY_ONE if CASES[name].case.degenerate != "no elements" and "far-below" not in name]
+
+
+@pytest.mark.parametrize("name", EXACT)
 def test_a_single_wrong_element_fails_every_case(name: str) -> None:
     """Off by half of what it is measured by: invisible in the mean of a million, and found all the same."""
     case = CASES[name]
