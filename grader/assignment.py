@@ -138,6 +138,10 @@ class Tolerance(Strict):
         return "tf32" if dtype == "float32" and device == "cuda" and "tf32" in self.floor else dtype
 
 
+COMBINATIONS = "combinations.csv"
+PAIR = "pair-"  # The names of cases from its rows begin so.
+
+
 class Keyed(Strict):
     """A case of problem.toml. Keys that are no fields are the assignment's own: `problem.py` checks them."""
 
@@ -173,7 +177,7 @@ class Case(Keyed):
             accesses are checked.
         degenerate: why a trivial answer (zeros, ones, a copy) is right here.
         cpu: keys of `problem.py` that differ on a CPU.
-        levels: of a case that tries the contract: the level of each factor of its part, by the factors' names.
+        levels: levels of the contract that the case tries, by factor; of a case that is made of levels, of each factor.
     """
 
     name: Slug
@@ -212,8 +216,8 @@ class Case(Keyed):
 
     @property
     def is_combination(self) -> bool:
-        """Whether the case combines levels of several factors, so that nobody has looked at it."""
-        return bool(self.levels) and self.name not in self.levels.values()
+        """Whether the case is a row of `combinations.csv`, which nobody has looked at."""
+        return self.name.startswith(PAIR)
 
     def shows_values(self, device: Device) -> bool:
         """Whether passing the case shows that the kernel computes right values."""
@@ -313,9 +317,11 @@ def with_cases(part: Part, rows: Sequence[Mapping[str, str]]) -> Part:
         cases = {case.name: case for case in group.cases}
         for factor in (one for one in part.factors if one.group == group.name):
             for level in factor.levels[1:]:
-                levels = base | {factor.name: level.name}
-                own = cases.get(level.name) or _case_of(part, level.name, level.tries or level.words, levels)
-                cases[level.name] = own.model_copy(update={"levels": levels})
+                if (by_hand := cases.get(level.name)) is not None:
+                    cases[level.name] = by_hand.model_copy(update={"levels": {factor.name: level.name}})
+                else:
+                    levels = base | {factor.name: level.name}
+                    cases[level.name] = _case_of(part, level.name, level.tries or level.words, levels)
         if group.pairs:
             for number, row in enumerate(rows, 1):
                 levels = {factor.name: row[factor.name] for factor in part.factors}
@@ -325,7 +331,7 @@ def with_cases(part: Part, rows: Sequence[Mapping[str, str]]) -> Part:
                     for one, factor in zip(words, part.factors, strict=True)
                     if levels[factor.name] != base[factor.name]
                 ]
-                name = f"pair-{number}"
+                name = f"{PAIR}{number}"
                 cases[name] = _case_of(part, name, ", ".join(changed or words), levels)
         groups.append(group.model_copy(update={"cases": tuple(cases.values())}))
     return part.model_copy(update={"groups": tuple(groups)})
@@ -342,9 +348,6 @@ def _case_of(part: Part, name: str, tries: str, levels: dict[str, str]) -> Case:
             raise ValueError(f"two factors of part {part.name!r} set {min(twice)!r}")
         keys |= own
     return Case(**keys, name=name, tries=tries, levels=levels, cpu=cpu)
-
-
-COMBINATIONS = "combinations.csv"
 
 
 def read_combinations(folder: Path) -> list[dict[str, str]]:
@@ -634,12 +637,15 @@ def _with_contract(spec: AssignmentSpec, folder: Path) -> AssignmentSpec:
     if not any(part.factors for part in spec.parts):
         return spec
     try:
-        rows = read_combinations(folder)
+        rows = read_combinations(folder) if any(group.pairs for part in spec.parts for group in part.groups) else []
         parts = tuple(with_cases(part, [own for own in rows if own["part"] == part.name]) for part in spec.parts)
         return AssignmentSpec.model_validate(spec.model_copy(update={"parts": parts}))
     except ValidationError as error:
         raise CourseError(explain(folder / "problem.toml", error, AssignmentSpec)) from None
-    except (ValueError, KeyError) as error:
+    except (OSError, csv.Error, KeyError) as error:
+        words = "cannot be used; `python -m grader.combinations` writes it"
+        raise CourseError(f"{folder / COMBINATIONS}: {words} ({type(error).__name__}: {error})") from None
+    except ValueError as error:
         raise CourseError(f"{folder / 'problem.toml'}: {error}") from None
 
 

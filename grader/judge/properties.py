@@ -115,7 +115,7 @@ class Properties:
     lane: int = 0
 
     def hold(self, law: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
-        """Try `law(trial, ...)` on drawn inputs. The seed of the grading decides the inputs.
+        """Try `law(trial, ...)` on drawn inputs. `array_seed` of the part decides their sizes, the seed of the grading their values.
 
         Args:
             law: asks the submission and raises Fault.

@@ -222,7 +222,11 @@ class Results:
             for group in part.groups
             for name in group.names
         }
-        outcomes = {name: _ended(result) for name, result in results.items()}
+        telling = [
+            results[case.name].outcome for case in part.cases if not case.is_combination and case.degenerate is None
+        ]
+        all_wrong = "passed" not in telling and not set(telling) <= UNDECIDED
+        outcomes = {name: _ended(result, all_wrong) for name, result in results.items()}
         for case in (case for group in part.groups if group.pairs for case in group.cases):
             if results[case.name].outcome not in ("passed", *UNDECIDED):
                 follows = fails_alone_too(part, case, outcomes)
@@ -305,12 +309,12 @@ def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
     return tuple(f"{met[0]}{more[message]}: {message}" for message, met in places.items())
 
 
-def _ended(result: CaseResult) -> Outcome:
+def _ended(result: CaseResult, all_wrong: bool) -> Outcome:
     """The outcome that counts for points: an interrupted case leaves its group open, like a fault of the grader, and a
-    combination of what is all wrong is wrong.
+    combination that was not run is wrong if `all_wrong` cases that try less are.
     """
     if result.message == NOT_COMBINED:
-        return "failed"
+        return "failed" if all_wrong else "infra_error"
     return "infra_error" if result.message == INTERRUPTED else result.outcome
 
 

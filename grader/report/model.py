@@ -251,7 +251,8 @@ class GroupResult(Model):
     @property
     def note(self) -> str:
         """Why its points are not final, not graded or not lost, where its cases' marks do not show that; "" otherwise."""
-        if follow := [case.follows for case in self.cases if case.follows]:
+        follow = [case.follows for case in self.cases if case.follows]
+        if follow and self.points.earned:
             return f"{len(follow)} cost nothing more: what they combine fails alone, as {follow[0]}"
         if self.provisional:
             left_out = [case.message for case in self.cases if case.outcome == "skipped"]

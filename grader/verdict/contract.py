@@ -22,10 +22,22 @@ MOSTLY = 0.75  # of the cases with a level that is told to fail
 
 
 def fails_alone_too(part: Part, case: Case, outcomes: Mapping[str, Outcome]) -> str:
-    """The name of the case that tries one of the levels of `case` alone, and went wrong; "" if there is none."""
+    """The name of the case that tries one of the levels of `case` alone, and went wrong; "" if there is none.
+
+    Nothing tells whose fault it is where no level of another factor passes alone: then the base itself is wrong.
+    """
+    trivial = {one.name for one in part.cases if one.degenerate is not None}
+    right = {
+        factor.name
+        for factor in part.factors
+        for level in factor.levels[1:]
+        if outcomes.get(level.name) == "passed" and level.name not in trivial
+    }
     for factor in part.factors:
         level = case.levels.get(factor.name)
-        if level not in (None, factor.levels[0].name, case.name) and _went_wrong(outcomes.get(level)):
+        if level in (None, factor.levels[0].name, case.name) or not right - {factor.name}:
+            continue
+        if _went_wrong(outcomes.get(level)):
             return level
     return ""
 
@@ -40,7 +52,8 @@ def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
     passed = [one for one in cases if outcomes.get(one.name) == "passed" and one.degenerate is None]
     if len(failed) < LEAST_FAILED or not passed:
         return ""
-    levels = _levels(part, failed, passed) or _pair(part, failed, passed)
+    alone = {name for name, outcome in outcomes.items() if _went_wrong(outcome)}
+    levels = _levels(part, failed, passed, alone) or _pair(part, failed, passed)
     if not levels:
         return ""
     words = "; or ".join(_words(part, one) for one in levels)
@@ -58,10 +71,12 @@ def _went_wrong(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome != "passed" and outcome not in UNDECIDED
 
 
-def _levels(part: Part, failed: Collection[Case], passed: Collection[Case]) -> list[dict[str, set[str]]]:
+def _levels(
+    part: Part, failed: Collection[Case], passed: Collection[Case], alone: Collection[str]
+) -> list[dict[str, set[str]]]:
     """The fewest factors whose levels explain all failures: each with the levels that mostly fail."""
     left, found = list(failed), list[dict[str, set[str]]]()
-    sure = {one.name: _mostly_failed(one, failed, passed) for one in part.factors}
+    sure = {one.name: _mostly_failed(one, failed, passed, alone) for one in part.factors}
     while left:
         name, own = max(
             ((name, sum(case.levels[name] in sure[name] for case in left)) for name in sure), key=lambda one: one[1]
@@ -73,10 +88,11 @@ def _levels(part: Part, failed: Collection[Case], passed: Collection[Case]) -> l
     return found
 
 
-def _mostly_failed(factor: Factor, failed: Collection[Case], passed: Collection[Case]) -> set[str]:
-    """The levels of a factor with which cases mostly fail, one of them the case that tries the level alone."""
+def _mostly_failed(
+    factor: Factor, failed: Collection[Case], passed: Collection[Case], alone: Collection[str]
+) -> set[str]:
+    """The levels of a factor with which cases mostly fail, one of them the case that tries the level `alone`."""
     bad, good = (Counter(case.levels[factor.name] for case in cases) for cases in (failed, passed))
-    alone = {case.name for case in failed}
     names = (level.name for level in factor.levels[1:] if level.name in alone)
     return {name for name in names if bad[name] >= MOSTLY * (bad[name] + good[name])}
 

@@ -67,7 +67,7 @@ def having(**levels: str) -> list[str]:
 def test_each_level_is_a_case_alone_and_each_row_is_one() -> None:
     alone = {case.name: (case.levels, case.params, case.dtype) for case in FULL.cases if not case.is_combination}
     assert alone == {
-        "transposed": ({"layout": "transposed", "dtype": "float32"}, {"rows": 9}, "float32"),  # as it was written
+        "transposed": ({"layout": "transposed"}, {"rows": 9}, "float32"),  # as it was written
         "sliced": ({"layout": "sliced", "dtype": "float32"}, {}, "float32"),
         "float16": ({"layout": "contiguous", "dtype": "float16"}, {}, "float16"),
     }
@@ -76,12 +76,12 @@ def test_each_level_is_a_case_alone_and_each_row_is_one() -> None:
 
 
 def test_a_level_that_always_fails_is_named() -> None:
-    assert found(having(layout="transposed")) == "fails whenever it is a transposed x: 3 of 3; passes otherwise: 6 of 6"
+    assert found(having(layout="transposed")) == "fails whenever it is a transposed x: 2 of 2; passes otherwise: 6 of 6"
 
 
 def test_several_levels_of_one_factor_are_named_together() -> None:
     wrong = [*having(layout="transposed"), *having(layout="sliced")]
-    assert found(wrong) == "fails whenever it is a transposed x or a sliced x: 6 of 6; passes otherwise: 3 of 3"
+    assert found(wrong) == "fails whenever it is a transposed x or a sliced x: 5 of 5; passes otherwise: 3 of 3"
 
 
 def test_two_faults_are_told_apart() -> None:
@@ -110,6 +110,7 @@ def test_there_is_no_pattern_where_all_fail_or_chance_decides() -> None:
     ("pair-4", ["sliced"], ""),
     ("pair-4", [], ""),
     ("transposed", ["transposed"], ""),
+    ("pair-4", ["float16", "transposed", "sliced"], ""),  # the base itself may be wrong
 ])  # fmt: skip
 def test_a_combination_follows_a_level_that_fails_alone(case: str, wrong: list[str], follows: str) -> None:
     (one,) = (one for one in FULL.cases if one.name == case)

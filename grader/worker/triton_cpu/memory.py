@@ -22,7 +22,6 @@ from grader.worker.triton_cpu.writers import Writers
 
 Addresses = NDArray[np.uint64]
 ANYWHERE = 1 << 63
-FAR_BYTES = 1 << 31  # larger inputs are strided ones, whose elements lie far apart
 
 
 class LastAccess:
@@ -65,9 +64,7 @@ class Region:
 
     def elements(self, addresses: Addresses, width: int) -> NDArray[np.int64] | None:
         """The indices of these elements in `writes`, `reads` and `atomics`; None if the region is not followed."""
-        if self.width is None and self.is_input and self.end - self.start > FAR_BYTES:
-            self.width = 0  # nobody may write there, so no order matters
-        elif self.width is None:
+        if self.width is None:
             self.width = width
             count = (self.end - self.start + width - 1) // width
             self.writes, self.reads, self.atomics = LastAccess(count), LastAccess(count), LastAccess(count)
