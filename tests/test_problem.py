@@ -546,7 +546,7 @@ def test_every_seed_that_may_be_given_can_be_used(seed: int) -> None:
         ("triton_gelu-gelu-expanded-row", (0, 1), 0),
         ("triton_gelu-gelu-expanded-column", (1, 0), 0),
         ("triton_gelu-gelu-overlapping-rows", (3, 1), 0),
-        ("softmax-softmax-wider-matrix", (237, 1), 17),
+        ("softmax-softmax-wider-matrix", (237, 1), 16),
         ("softmax-softmax-transposed", (1, 96), 0),
         ("flash_attention-forward-transposed", (6400, 1, 100), 0),
     ],
