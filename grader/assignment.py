@@ -242,7 +242,7 @@ class Level(Keyed):
 
 
 class Factor(Strict):
-    """A factor of a part's contract, as the layout of x (`grader/contract.py`).
+    """A factor of a part's contract, as the layout of x.
 
     Attributes:
         title: the factor in a sentence, as `the layout of x`.
@@ -285,7 +285,7 @@ class Group(Strict):
     Attributes:
         checks: names of test functions in the assignment's test_*.py files.
         pairs: whether the cases of `combinations.csv` join its own. In such a group a case whose fault another case
-            shows alone costs nothing (`grader/contract.py`).
+            shows alone costs nothing (`grader/verdict/contract.py`).
     """
 
     name: Slug
@@ -325,14 +325,9 @@ def with_cases(part: Part, rows: Sequence[Mapping[str, str]]) -> Part:
         if group.pairs:
             for number, row in enumerate(rows, 1):
                 levels = {factor.name: row[factor.name] for factor in part.factors}
-                words = [factor.level(levels[factor.name]).words for factor in part.factors]
-                changed = [
-                    one
-                    for one, factor in zip(words, part.factors, strict=True)
-                    if levels[factor.name] != base[factor.name]
-                ]
-                name = f"{PAIR}{number}"
-                cases[name] = _case_of(part, name, ", ".join(changed or words), levels)
+                changed = [one for one in part.factors if levels[one.name] != base[one.name]] or part.factors
+                name, tries = f"{PAIR}{number}", ", ".join(one.level(levels[one.name]).words for one in changed)
+                cases[name] = _case_of(part, name, tries, levels)
         groups.append(group.model_copy(update={"cases": tuple(cases.values())}))
     return part.model_copy(update={"groups": tuple(groups)})
 
@@ -352,8 +347,7 @@ def _case_of(part: Part, name: str, tries: str, levels: dict[str, str]) -> Case:
 
 def read_combinations(folder: Path) -> list[dict[str, str]]:
     """The rows of an assignment's combinations: a part's name, and the name of a level of each of its factors."""
-    path = folder / COMBINATIONS
-    with path.open(encoding="utf-8", newline="") as file:
+    with (folder / COMBINATIONS).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

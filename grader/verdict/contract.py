@@ -2,7 +2,7 @@
 
 A combination that contains a level which fails alone too costs nothing more (`fails_alone_too`). And the levels of all
 cases that failed and passed together often say more about a fault than any wrong number (`pattern`): "fails whenever
-x is transposed: 9 of 9; passes otherwise: 31 of 31".
+it is a transposed x: 9 of 9; passes otherwise: 31 of 31".
 
 A level may be without effect beside some others (a column stride where there is one column), so a few cases with it may
 pass (MOSTLY).
