@@ -9,6 +9,8 @@ functions that problem.toml names; a worker loads `baselines.py` to time them.
 from __future__ import annotations
 
 import importlib.util
+import mmap
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -238,3 +240,17 @@ def by_slices(
     for start in range(0, first.shape[0], step):
         result[start : start + step] = function(*(tensor[start : start + step] for tensor in tensors))
     return result
+
+
+def untouched(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros of shape (length,), for inputs whose elements are far apart: on a CPU they take no memory where nobody
+    writes, and may be more than the machine has.
+    """
+    if device.type != "cpu":
+        return torch.zeros(length, dtype=dtype, device=device)
+    file = os.memfd_create("untouched")  # the kernel reserves no memory for a file of holes
+    try:
+        os.ftruncate(file, length * dtype.itemsize)
+        return torch.frombuffer(mmap.mmap(file, length * dtype.itemsize), dtype=dtype)
+    finally:
+        os.close(file)

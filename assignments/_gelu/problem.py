@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import Field
 
-from grader.problem import Call, Cost, Params, Size, by_slices
+from grader.problem import Call, Cost, Params, Size, by_slices, untouched
 
 # Magnitudes from the smallest subnormal to nearly the largest float, and both zeros. Each must survive beside ordinary
 # values. x³ overflows for the largest; below -10 the answer is so near 0 that -0 is right, down to the lowest number.
@@ -33,7 +33,9 @@ class GeluParams(Params):
     values: Literal["normal", "extremes", "far-negative", "every"] = "normal"
     mantissas: Size = 512
     permuted: Literal["no", "transposed", "first-two", "last-two", "rotated", "rotated-back"] = "no"
-    layout: Literal["contiguous", "slice", "strided", "steps", "one-row", "one-column", "overlapping"] = "contiguous"
+    layout: Literal["contiguous", "slice", "strided", "steps", "one-row", "one-column", "overlapping", "far-rows"] = (
+        "contiguous"
+    )
     start: Size = 0  # of x, in elements past an aligned address
 
     def size(self, dtype: torch.dtype) -> tuple[int, ...]:
@@ -133,9 +135,14 @@ def _placed(params: GeluParams, x: torch.Tensor) -> torch.Tensor:
         strides = [stride // stored.shape[-1] for stride in strides[:-1]] + [0]
     elif params.layout == "overlapping":  # as `unfold` makes it
         strides[0] = 3
+    elif params.layout == "far-rows":  # the last row starts beyond element 2^31
+        strides[0] = 2**31 // (stored.shape[0] - 1) + 17
     start = params.start + before
     length = start + 64 + sum((size - 1) * stride for size, stride in zip(stored.shape, strides, strict=True) if size)
-    around = torch.full((length,), 3.0, dtype=x.dtype, device=x.device)
+    if params.layout == "far-rows":
+        around = untouched(length, x.dtype, x.device)
+    else:
+        around = torch.full((length,), 3.0, dtype=x.dtype, device=x.device)
     placed = around.as_strided(stored.shape, strides, start)
     for axis, stride in enumerate(strides):
         if stride == 0:

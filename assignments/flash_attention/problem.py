@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from grader.problem import Call, Cost, Params, Size, load_beside
+from grader.problem import Call, Cost, Params, Size, load_beside, untouched
 
 attention = load_beside(__file__, "baselines.py").eager
 
@@ -39,7 +39,7 @@ class AttentionParams(Params):
     backwards: int = 1
     wanted: str = "qkv"
     values: Literal["normal", "peaked", "rising", "falling", "large-logits", "late-keys", "far-below"] = "normal"
-    layout: Literal["contiguous", "transposed", "mixed", "one", "steps", "expanded"] = "contiguous"
+    layout: Literal["contiguous", "transposed", "mixed", "one", "steps", "expanded", "far-batches"] = "contiguous"
     start: Size = 0
     upstream: Literal["normal", "expanded", "expanded-rows", "transposed", "slice"] = "normal"
 
@@ -115,6 +115,11 @@ def _placed(name: str, tensor: torch.Tensor, params: AttentionParams) -> torch.T
         return around[:, 1::3, 1::2]
     if params.layout == "expanded" and name != "q":  # the same keys and values for all entries of the batch
         return tensor[:1].expand(tensor.shape)
+    if params.layout == "far-batches":  # the last entry of the batch starts beyond element 2^31
+        batch, length, d = tensor.shape
+        stride = 2**31 // (batch - 1) + 64
+        around = untouched((batch - 1) * stride + length * d, tensor.dtype, tensor.device)
+        return around.as_strided(tensor.shape, (stride, d, 1)).copy_(tensor)
     if params.start:
         around = torch.full((params.start + tensor.numel(),), 3.0, dtype=tensor.dtype, device=tensor.device)
         around[params.start :] = tensor.flatten()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from typing import Literal
 
 import torch
 
-from grader.problem import Call, Cost, Params, Size, by_slices, load_beside
+from grader.problem import Call, Cost, Params, Size, by_slices, load_beside, untouched
 
 eager = load_beside(__file__, "baselines.py").eager
 
@@ -73,7 +71,7 @@ def make_inputs(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Gene
         return Call(args={"x": x})
     length = max(0, rows - 1) * row + max(0, columns - 1) * column + 1 + before + 20
     if params.layout.startswith("far"):
-        around = _untouched(params.start + length, dtype, x.device)
+        around = untouched(params.start + length, dtype, x.device)
     else:
         around = torch.full((params.start + length,), 3.0, dtype=dtype, device=x.device)
     placed = around.as_strided(x.shape, (row, column), params.start + before)
@@ -129,18 +127,6 @@ def _values(params: SoftmaxParams, dtype: torch.dtype, generator: torch.Generato
     elif params.masked == "dead-rows":
         x[1::2] = minus_inf
     return x.to(dtype)
-
-
-def _untouched(length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros; on a CPU they take no memory where nobody writes."""
-    if device.type == "cpu":
-        file = os.memfd_create("far")  # memory of a file is not reserved, so it may be more than there is
-        os.ftruncate(file, length * dtype.itemsize)
-        try:
-            return torch.frombuffer(mmap.mmap(file, length * dtype.itemsize), dtype=dtype)
-        finally:
-            os.close(file)
-    return torch.zeros(length, dtype=dtype, device=device)
 
 
 def outputs(call: Call) -> dict[str, tuple[int, ...]]:
