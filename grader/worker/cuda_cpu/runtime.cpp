@@ -1398,8 +1398,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return own_streams.erase(stream), delete reinterpret_cast<char*>(stream), sticky; }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return host_waited |= is_behind(stream), sticky; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
     if (!event) return last_error = cudaErrorInvalidResourceHandle;
+    if (flags) return last_error = cudaErrorInvalidValue;  // cudaEventWaitExternal belongs to the capture of a graph
     if (event->behind) behind.insert(stream);
     return sticky;
 }
