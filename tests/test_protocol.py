@@ -73,21 +73,7 @@ KERNEL = CompiledKernel("k", 4, 0, "words", (TEXT,))
 ACCESS = TracedAccess("k.py", 7, "reads", "global", "x_ptr", 4, 2, 60, 64, 9, 8, 7, 6, (4,), (32,), True)
 TENSOR = TracedTensor("x_ptr", 4096, True, 240, 120)
 DOT = TracedDot(9, "bfloat16", 1 << 40)
-LAUNCH = TracedLaunch(
-    "k",
-    11,
-    (2, 1, 1),
-    128,
-    1,
-    (ACCESS,),
-    (TENSOR,),
-    (DOT,),
-    shared_bytes=1024,
-    barriers=3,
-    cut=True,
-    launches=5,
-    static_shared_bytes=64,
-)
+LAUNCH = TracedLaunch("k", 11, (2, 1, 1), 128, 1, (ACCESS,), (TENSOR,), (DOT,), 1024, 64, 3, True, 5)
 RAN = RanLaunch("k", (2, 1, 1), (128, 1, 1), 32, 1024, 0.5, 0.25)
 TRACE = Trace(
     (LAUNCH,),
@@ -175,13 +161,6 @@ def frames_of(chunks: Sequence[bytes], decode: Callable[[bytes], Frame] = decode
         return found
 
 
-def framed(body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + body
-
-
-any_frame = st.sampled_from(FRAMES)
-
-
 # What is sent arrives -------------------------------------------------------------------------------------------------
 
 
@@ -237,36 +216,12 @@ def test_whatever_a_reply_holds_is_bounded() -> None:
     check(replies.REPLY.core_schema, "Reply")
 
 
-@given(st.lists(any_frame, min_size=1, max_size=4), st.data())
+@given(st.lists(st.sampled_from(FRAMES), min_size=1, max_size=4), st.data())
 def test_frames_arrive_in_order_however_their_bytes_are_cut(frames: list[Frame], data: st.DataObject) -> None:
     stream = b"".join(map(encode, frames))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     chunks = [stream[low:high] for low, high in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     assert frames_of(chunks) == frames
-
-
-def test_a_frame_that_arrives_byte_by_byte_is_there_with_its_last_byte(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    ours, theirs = pair
-    reader, first, second = Reader(ours), Reply(ptxas="é"), Collect((2, 0, 1))
-    data = encode(first) + encode(second)
-    found = []
-    for number in range(len(data)):
-        theirs.sendall(data[number : number + 1])
-        assert reader.read_some()
-        if (frame := reader.next()) is not None:
-            found.append((number + 1, decode(frame)))
-    assert found == [(len(encode(first)), first), (len(data), second)]
-
-
-def test_the_next_frame_waits_for_nothing_that_has_arrived_already(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = pair
-    theirs.sendall(encode(Tidy(id=1)) + encode(Tidy(id=2)))
-    reader = Reader(ours)
-    assert reader.receive() == encode(Tidy(id=1))[4:]
-    assert reader.next() == encode(Tidy(id=2))[4:]
-    assert reader.next() is None
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\x00", b"\x00\x00\x00\x05", b'\x00\x00\x00\x05{"a"'])
@@ -369,30 +324,25 @@ def test_a_field_that_nobody_knows_is_passed_over() -> None:
     assert replies.decode(json.dumps(GOOD | {"sure": True}).encode()) == FRAMES[-1]
 
 
-def check_fuzz(stream: bytes, chunk: int) -> None:
-    """Bytes either become replies or a ProtocolError; what has become one can be sent."""
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    stream = bytearray(encode(draw(st.sampled_from([one for one in FRAMES if isinstance(one, Reply)]))) * 2)
+    for _ in range(draw(st.integers(1, 3))):
+        stream[draw(st.integers(0, len(stream) - 1))] = draw(st.integers(0, 255))
+    return bytes(stream)
+
+
+bodies = st.lists(st.binary(max_size=60).map(lambda body: struct.pack(">I", len(body)) + body), max_size=5).map(
+    b"".join
+)
+
+
+@given(st.one_of(st.binary(max_size=400), bodies, damaged()), st.integers(1, 100))
+def test_any_bytes_become_replies_that_can_be_sent_or_a_protocol_error(stream: bytes, chunk: int) -> None:
     chunks = [stream[start : start + chunk] for start in range(0, len(stream), chunk)]
     with contextlib.suppress(ProtocolError):
         for reply in frames_of(chunks, replies.decode):
             assert replies.decode(encode(reply)[4:]) == reply
-
-
-@given(st.binary(max_size=400), st.integers(1, 100))
-def test_arbitrary_bytes_give_frames_or_a_protocol_error(stream: bytes, chunk: int) -> None:
-    check_fuzz(stream, chunk)
-
-
-@given(st.lists(st.binary(max_size=60), max_size=5), st.integers(1, 100))
-def test_arbitrary_bodies_give_frames_or_a_protocol_error(bodies: list[bytes], chunk: int) -> None:
-    check_fuzz(b"".join(map(framed, bodies)), chunk)
-
-
-@given(st.sampled_from([one for one in FRAMES if isinstance(one, Reply)]), st.data())
-def test_a_damaged_frame_gives_frames_or_a_protocol_error(frame: Frame, data: st.DataObject) -> None:
-    stream = bytearray(encode(frame) * 2)
-    for _ in range(data.draw(st.integers(1, 3))):
-        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
-    check_fuzz(bytes(stream), 64)
 
 
 def test_a_reader_does_not_hoard_open_files(pair: tuple[socket.socket, socket.socket]) -> None:
