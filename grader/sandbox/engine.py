@@ -19,13 +19,12 @@ from docker.types import DeviceRequest
 
 from grader.background import later
 from grader.messages import DEFAULT_IMAGE
-from grader.sandbox.base import InfraError, Monitor
+from grader.sandbox.base import InfraError
 
 T = TypeVar("T")
 TIMEOUT_S = 60
 OLDEST_API = "1.41"
 LOOK_TIMEOUT_S = 3
-PULSE_S = 15.0  # between two pings of the daemon
 PULSE_TIMEOUT_S = 30  # a grading may keep the machine busy
 SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 GpuAccess = Literal["toolkit", "cdi", "nodes"]
@@ -78,19 +77,18 @@ def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T
         raise InfraError(f"{words}. {HELP}") from None
 
 
-class Pulse(Monitor):
-    """Pings the daemon at intervals during a grading in a container, and bites when the daemon does not answer."""
+def silence() -> str:
+    """Why a grading in a container must end: the daemon does not answer a ping. "" if it does."""
 
-    def _watch(self) -> None:
+    def ping() -> None:
         with contextlib.closing(_client(PULSE_TIMEOUT_S, OLDEST_API)) as client:
-            while not self._done.wait(PULSE_S):
-                try:
-                    in_time("hear from the daemon in the middle of the grading", client.ping, PULSE_TIMEOUT_S)
-                except InfraError as error:
-                    if not self._done.is_set():
-                        self.reason = f"{error}; `grader cleanup` then removes the container"
-                        self._bite()
-                    return
+            client.ping()
+
+    try:
+        in_time("hear from the daemon in the middle of the grading", ping, PULSE_TIMEOUT_S)
+    except InfraError as error:
+        return f"{error}; `grader cleanup` then removes the container"
+    return ""
 
 
 def is_there() -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from grader.sandbox import engine
+from grader.sandbox.base import ASK_S
 from grader.sandbox.docker import STOP_LIMIT_S
 from tests.conftest import Course, Running, StartRun
 from tests.support import containers
@@ -286,7 +287,7 @@ def test_a_daemon_that_says_nothing_more_is_not_waited_for_long(start: Start, pr
     running = start(HANGS)
     name = running.containers()[0]
     proxy.hold()
-    ran = running.finish(limit_s=engine.PULSE_S + 2 * engine.PULSE_TIMEOUT_S + STOP_LIMIT_S + 60)
+    ran = running.finish(limit_s=ASK_S + 2 * engine.PULSE_TIMEOUT_S + STOP_LIMIT_S + 60)
     proxy.cut()  # its judge has nobody any more
     assert (ran.code, ran.report) == (3, None)
     assert "does not answer; restart it" in ran.errors

@@ -18,11 +18,11 @@ import pytest
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
+from grader.grading import choose
 from grader.image import build
 from grader.messages import Place
-from grader.sandbox import docker, engine
+from grader.sandbox import base, docker, engine
 from grader.sandbox.base import InfraError, UsageError
-from grader.sandbox.choice import choose
 
 UUID = "GPU-5e1f"
 TOOLKIT = {"Runtimes": {"runc": {}, "nvidia": {"path": "nvidia-container-runtime"}}}
@@ -247,31 +247,21 @@ def test_a_daemon_that_sends_a_byte_now_and_then_is_not_waited_for(
 
 
 @pytest.mark.timeout(30)
-def test_a_daemon_that_stops_answering_in_the_middle_is_noticed(
+def test_a_daemon_that_stops_answering_in_the_middle_is_noticed_and_not_afterwards(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(engine, "PULSE_S", 0.05)
+    monkeypatch.setattr(base, "ASK_S", 0.05)
     monkeypatch.setattr(engine, "PULSE_TIMEOUT_S", 1)
     slow_daemon("/slow alone")
     noticed = threading.Event()
-    with engine.Pulse(noticed.set) as pulse:
+    with base.Watchdog(noticed.set, engine.silence) as watchdog:
         assert not noticed.wait(1)
-        assert not pulse.reason
-        slow_daemon("/_ping")
-        assert noticed.wait(10)
-    assert "has not given its answer within 2 s" in pulse.reason
-
-
-def test_nobody_is_told_of_a_daemon_when_the_grading_is_over(
-    monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
-) -> None:
-    monkeypatch.setattr(engine, "PULSE_S", 0.2)
-    slow_daemon("/slow alone")
-    noticed = threading.Event()
-    with engine.Pulse(noticed.set):
-        pass
+        assert not watchdog.reason
     slow_daemon("/_ping")
     assert not noticed.wait(1)
+    with base.Watchdog(noticed.set, engine.silence) as watchdog:
+        assert noticed.wait(10)
+    assert "has not given its answer within 2 s" in watchdog.reason
 
 
 @pytest.mark.timeout(30)
