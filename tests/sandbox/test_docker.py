@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from grader.doctor import containers as doctor
 from grader.sandbox import engine
-from grader.sandbox.base import ASK_S
-from grader.sandbox.docker import STOP_LIMIT_S
+from grader.sandbox.base import ASK_S, InfraError
+from grader.sandbox.docker import RUN_LABEL, STOP_LIMIT_S
 from tests.conftest import Course, Running, StartRun
 from tests.support import containers
 
@@ -116,6 +117,16 @@ def test_a_stale_image_is_not_used(course: Course, start: Start, tmp_path: Path)
     assert (ran.code, ran.report, ran.left) == (3, None, [])
     assert "made of other files" in ran.errors
     assert "grader image build" in ran.errors
+
+
+def test_the_doctor_tries_the_image_in_a_container_and_removes_it(course: Course) -> None:
+    image = containers.image_with(course.folder)
+    daemon, tried, _ = doctor.findings(image, course.folder, "none", confined=False)
+    assert (daemon.state, tried.state) == ("fine", "fine"), (daemon, tried)
+    with pytest.raises(InfraError, match=r"^OSError: libcuda\.so\.1$"):
+        doctor.answer_of(containers.client(), image, "raise OSError('libcuda.so.1')")
+    ours = {"label": f"{RUN_LABEL}=doctor"}
+    assert containers.client().containers.list(all=True, filters=ours) == []
 
 
 def test_a_missing_image_is_told_of(start: Start) -> None:
