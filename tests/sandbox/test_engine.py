@@ -97,17 +97,17 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
         ("cuda", "cuda", TOOLKIT, "toolkit"),
         ("auto", "cpu", TOOLKIT, None),
         ("auto", "cuda", {}, None),
+        ("cuda", "cpu", TOOLKIT, UsageError("built for CPUs")),
+        ("cuda", "cuda", {}, UsageError("container toolkit")),
     ],
 )
-def test_which_containers_get_a_gpu(device: Any, image: str, info: dict[str, Any], expected: str | None) -> None:
-    gpu = docker.choose_gpu(Place(device=device), {docker.DEVICE_LABEL: image}, info)
-    assert (gpu.access if gpu else None) == expected
-
-
-@pytest.mark.parametrize(("image", "words"), [("cpu", "built for CPUs"), ("cuda", "container toolkit")])
-def test_a_gpu_that_cannot_be_given_is_refused(image: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        docker.choose_gpu(Place(device="cuda"), {docker.DEVICE_LABEL: image}, {} if image == "cuda" else TOOLKIT)
+def test_which_containers_get_a_gpu(
+    device: Any, image: str, info: dict[str, Any], expected: str | UsageError | None
+) -> None:
+    refuses = isinstance(expected, UsageError)
+    with pytest.raises(UsageError, match=str(expected)) if refuses else contextlib.nullcontext():
+        gpu = docker.choose_gpu(Place(device=device), {docker.DEVICE_LABEL: image}, info)
+        assert (gpu.access if gpu else None) == expected
 
 
 @pytest.mark.parametrize(
@@ -369,17 +369,14 @@ def test_an_image_that_is_asked_for_is_expected() -> None:
         choose(Place(sandbox="auto", image="mine"))
 
 
-def test_a_daemon_that_nobody_has_named_is_done_without_in_silence(
+def test_a_daemon_that_nobody_has_named_or_has_no_image_is_done_without_in_silence(
     monkeypatch: pytest.MonkeyPatch, no_docker: Path
 ) -> None:
     """A socket that was left behind, or is not for this user."""
     (no_docker / "docker.sock").touch()
-    monkeypatch.setattr(engine, "connect", lambda _limit_s: (_ for _ in ()).throw(InfraError("no daemon")))
-    assert choose(Place(sandbox="auto")) == "host"
-
-
-@pytest.mark.usefixtures("no_docker")
-def test_a_daemon_without_the_image_is_done_without_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "connect", lambda _limit_s: (_ for _ in ()).throw(InfraError("no daemon")))
+        assert choose(Place(sandbox="auto")) == "host"
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/docker.sock")
     daemon_with(monkeypatch, NO_IMAGE)
     assert choose(Place(sandbox="auto")) == "host"
