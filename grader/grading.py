@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,23 +19,15 @@ from grader.submission import SubmissionError, Survey, kernel_elsewhere, read_st
 from grader.verdict.blame import with_sources
 
 
-def grade(
-    request: Request,
-    on_event: Callable[[Event], None],
-    stopping: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _: nullcontext(),
-) -> Report:
+def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
     """Grade one submission and return its report.
-
-    Args:
-        stopping: makes a context manager from a function that ends the grading soon, with a report of what was graded by
-            then; that function may be called while the context is entered, from a signal handler too.
 
     Raises:
         CourseError, SubmissionError, UsageError: the request cannot be carried out; the message says why.
         InfraError: this machine failed, not the submission.
         KeyboardInterrupt: the grading was stopped before anything was graded.
     """
-    with started(request) as (folder, sandbox), stopping(sandbox.stop):
+    with started(request) as (folder, sandbox):
         return graded(request, folder, sandbox, on_event)
 
 

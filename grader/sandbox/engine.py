@@ -30,6 +30,14 @@ SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 GpuAccess = Literal["toolkit", "cdi", "nodes"]
 GPU_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 DRIVER_FILES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4")
+DRIVER_FOLDERS = (
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/wsl/lib",
+    "/usr/lib",
+)
 DRIVER_PLACE = "/usr/local/nvidia/lib64"  # the folder of DRIVER_FILES in the container
 HELP = "`grader doctor` says more; --sandbox host does without Docker"
 
@@ -212,13 +220,15 @@ def gpu(info: Mapping[str, Any], wanted: str | None) -> ContainerGpu | None:
     if "nvidia" in (info.get("Runtimes") or {}):
         request = DeviceRequest(device_ids=[wanted or "0"], capabilities=[["compute", "utility"]])
         return ContainerGpu("toolkit", device_requests=[request])
-    discovered = {str(one.get("ID", "")) for one in info.get("DiscoveredDevices") or ()}
-    if name := _cdi_name(discovered, wanted):
-        return ContainerGpu("cdi", device_requests=[DeviceRequest(driver="cdi", device_ids=[name])])
+    discovered = sorted(str(one.get("ID", "")) for one in info.get("DiscoveredDevices") or ())
+    for name in (one for one in discovered if one.startswith("nvidia.com/gpu=")):
+        if not name.endswith("=all") if wanted is None else name.endswith(f"={wanted}"):
+            return ContainerGpu("cdi", device_requests=[DeviceRequest(driver="cdi", device_ids=[name])])
     if not is_local() or not Path("/dev/nvidiactl").exists():
         return None
     nodes = [f"/dev/{name}" for name in (_node(wanted), *GPU_NODES) if Path("/dev", name).exists()]
-    folder = driver_folder()
+    folders = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
+    folder = next((Path(one) for one in [*folders, *DRIVER_FOLDERS] if Path(one, DRIVER_FILES[0]).exists()), None)
     if folder is None:
         return None
     files = [folder / name for name in DRIVER_FILES if (folder / name).exists()]
@@ -234,21 +244,6 @@ def gpu(info: Mapping[str, Any], wanted: str | None) -> ContainerGpu | None:
 def is_local() -> bool:
     """Whether the daemon sees this machine's devices and files."""
     return address().startswith("unix://")
-
-
-def driver_folder() -> Path | None:
-    """The folder of this machine's libcuda.so.1."""
-    named = [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
-    usual = [Path("/usr/local/nvidia/lib64"), Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu")]
-    usual += [Path("/usr/lib64"), Path("/usr/lib/wsl/lib"), Path("/usr/lib")]
-    return next((folder for folder in named + usual if (folder / DRIVER_FILES[0]).exists()), None)
-
-
-def _cdi_name(discovered: set[str], wanted: str | None) -> str | None:
-    names = sorted(name for name in discovered if name.startswith("nvidia.com/gpu="))
-    if wanted is not None:
-        return next((name for name in names if name.endswith(f"={wanted}")), None)
-    return next((name for name in names if not name.endswith("=all")), None)
 
 
 def _node(wanted: str | None) -> str:
