@@ -109,14 +109,29 @@ def test_a_container_has_the_cores_of_whoever_starts_it(start: Start) -> None:
     assert running.finish(limit_s=30).left == []
 
 
-def test_a_stale_image_is_not_used(course: Course, start: Start, tmp_path: Path) -> None:
-    assert start(RIGHT).finish().code == 0
-    other = Course(tmp_path / "other")
-    other.add("task", limit_s=59)
-    ran = start(RIGHT, "--image", containers.image_with(course.folder), course=other).finish()
+@pytest.mark.parametrize(
+    ("lacks", "words"),
+    [
+        ("its course", ["made of other files", "grader image build"]),
+        ("its image", ["No such image: no-such-image", "grader image build"]),
+        ("its daemon", ["no Docker daemon answers at unix:///nowhere/docker.sock", "grader doctor"]),
+    ],
+)
+def test_a_container_that_cannot_be_had_is_told_of(
+    course: Course, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str, words: list[str]
+) -> None:
+    arguments = (
+        ["--image", "no-such-image"] if lacks == "its image" else ["--image", containers.image_with(course.folder)]
+    )
+    if lacks == "its course":
+        assert start(RIGHT).finish().code == 0
+        course = Course(tmp_path / "other")
+        course.add("task", limit_s=59)
+    elif lacks == "its daemon":
+        monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    ran = start(RIGHT, *arguments, course=course).finish()
     assert (ran.code, ran.report, ran.left) == (3, None, [])
-    assert "made of other files" in ran.errors
-    assert "grader image build" in ran.errors
+    assert all(one in ran.errors for one in words), ran.errors
 
 
 def test_the_doctor_tries_the_image_in_a_container_and_removes_it(course: Course) -> None:
