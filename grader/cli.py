@@ -362,7 +362,7 @@ def build_image(
     course: Course,
 ) -> None:
     """Build the grading image from the Dockerfile beside the course. `grader run --sandbox docker` grades in it."""
-    from grader.image import build
+    from grader.sandbox.engine import build
 
     catch_signals()
     arguments: dict[str, str] = {"DEVICE": device} | ({"BASE_IMAGE": base_image} if base_image else {})

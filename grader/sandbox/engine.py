@@ -1,4 +1,6 @@
-"""The Docker engine: connects to the daemon, finds a container's access to a GPU, and puts the daemon's errors into words."""
+"""The Docker engine: connects to the daemon, builds the grading image, finds a container's access to a GPU, and puts the daemon's errors
+into words.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,13 @@ from docker.types import DeviceRequest
 
 from grader.background import later
 from grader.messages import DEFAULT_IMAGE
-from grader.sandbox.base import InfraError
+from grader.sandbox.base import InfraError, UsageError
 
 T = TypeVar("T")
 TIMEOUT_S = 60
 OLDEST_API = "1.41"
 LOOK_TIMEOUT_S = 3
+BUILD_TIMEOUT_S = 3600
 PULSE_TIMEOUT_S = 30  # a grading may keep the machine busy
 SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 GpuAccess = Literal["toolkit", "cdi", "nodes"]
@@ -191,6 +194,43 @@ def _why(error: Exception) -> str:
     if "ermission denied" in words:
         return f"this user may not talk to the daemon at {address()}; join the group docker. {HELP}"
     return f"no Docker daemon answers at {address()} ({words[:300]}); start it. {HELP}"
+
+
+def build(
+    source: Path, tag: str, arguments: Mapping[str, str], network: str | None, tell: Callable[[str], None]
+) -> str:
+    """Build the grading image from the Dockerfile of the checkout in `source`, with the checkout's course in it. Returns the image's
+    digest, as `sha256:...`.
+
+    Args:
+        tag: the image's name, as `gpu-lab-grader` or `gpu-lab-grader:2026`.
+        arguments: the build's arguments, by the names of the Dockerfile's ARGs.
+        network: the network of the build's steps, as `host`; None is the daemon's default.
+        tell: takes the builder's output, a line at a time.
+
+    Raises:
+        UsageError: there is no Dockerfile.
+        InfraError: the daemon or the build failed.
+    """
+    if not (source / "Dockerfile").is_file():
+        raise UsageError(f"{source}: has no Dockerfile; name a checkout of the grader with --course")
+    with contextlib.closing(connect(BUILD_TIMEOUT_S)) as client, in_words("build the image"):
+        steps = client.api.build(
+            path=str(source),
+            tag=tag,
+            buildargs=dict(arguments),
+            network_mode=network,
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        for step in steps:
+            if error := step.get("error"):
+                raise InfraError(f"the image was not built: {str(error).strip()}")
+            if words := str(step.get("stream") or step.get("status") or "").rstrip():
+                tell(words)
+        remember(tag)
+        return client.images.get(tag).id or ""
 
 
 @dataclass(frozen=True)

@@ -144,25 +144,6 @@ def test_the_doctor_tries_the_image_in_a_container_and_removes_it(course: Course
     assert containers.client().containers.list(all=True, filters=ours) == []
 
 
-def test_a_missing_image_is_told_of(start: Start) -> None:
-    ran = start(RIGHT, "--image", "no-such-image").finish()
-    assert (ran.code, ran.report) == (3, None)
-    assert "No such image: no-such-image" in ran.errors
-    assert "grader image build" in ran.errors
-
-
-def test_an_absent_daemon_is_told_of(
-    course: Course, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    containers.image_with(course.folder)
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    (tmp_path / "task.py").write_text(RIGHT)
-    ran = start_run(tmp_path, "--course", course.folder, "--device", "cpu", "--sandbox", "docker").finish()
-    assert (ran.code, ran.report, ran.left) == (3, None, [])
-    assert "no Docker daemon answers at unix:///nowhere/docker.sock" in ran.errors
-    assert "grader doctor" in ran.errors
-
-
 FILLS = """
 import subprocess, sys, time
 

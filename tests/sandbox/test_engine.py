@@ -19,7 +19,6 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from grader.grading import choose
-from grader.image import build
 from grader.messages import Place
 from grader.sandbox import base, docker, engine
 from grader.sandbox.base import InfraError, UsageError
@@ -359,7 +358,7 @@ def test_an_image_that_was_built_is_expected(monkeypatch: pytest.MonkeyPatch, no
     for image, words in (("course/image:2026", ""), ("gpu-lab-grader", "the image gpu-lab-grader was here before")):
         with monkeypatch.context() as patched:
             patched.setattr(engine, "connect", lambda _limit_s: client)
-            build(no_docker, image, {}, None, lambda _words: None)
+            engine.build(no_docker, image, {}, None, lambda _words: None)
         assert engine.why_image_is_expected("gpu-lab-grader") == words
 
 
