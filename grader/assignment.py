@@ -709,7 +709,7 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             allowed = ", ".join(field.alias or name for name, field in fields.items())
             lines.append(f"{path}: {key}: unknown key; allowed here: {allowed}")
         else:
-            got = "" if isinstance(problem["input"], dict) else f" (got {str(problem['input'])[:80]!r})"
+            got = "" if isinstance(problem["input"], dict | BaseModel) else f" (got {str(problem['input'])[:80]!r})"
             lines.append(f"{path}: {key}: {problem['msg'].removeprefix('Value error, ')}{got}")
     return "\n".join(lines)
 

@@ -370,6 +370,7 @@ def test_levels_and_combinations_become_cases(write: Write) -> None:
         ('size"\ngroup = "sizes"', 'size"\ngroup = "size"', f"{GROUP} 'size'; the groups of this part are sizes, checks"),
         ('{ size = ["n-0"]', '{ length = ["n-0"]', f"{EXCLUDED} there is no factor 'length'; those of this part are size, kind"),
         ('{ size = ["n-0"]', '{ size = ["n-0", "n-1"]', f"{EXCLUDED} the factor 'size' has no level 'n-1'; its levels are seven, n-0"),
+        ('dtype = "float16"', 'dtype = "bfloat16"', "(whole file): case 'half' is bfloat16, but [tolerance] floor has no bfloat16"),
         ('words = "float16", ', 'words = "float16", n = 1, ', "two factors of part 'forward' set 'n'"),
     ],
 )  # fmt: skip
