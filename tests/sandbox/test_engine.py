@@ -263,6 +263,17 @@ def test_a_daemon_that_stops_answering_in_the_middle_is_noticed_and_not_afterwar
     assert "has not given its answer within 2 s" in watchdog.reason
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"), [("SILENCE_LIMIT_S", "said nothing for 0.1 s"), ("RUN_LIMIT_S", "took more than 0.1 s")]
+)
+def test_a_judge_that_is_silent_or_has_no_end_is_ended(monkeypatch: pytest.MonkeyPatch, limit: str, words: str) -> None:
+    monkeypatch.setattr(base, limit, 0.1)
+    ended = threading.Event()
+    with base.Watchdog(ended.set) as watchdog:
+        assert ended.wait(30)
+    assert words in watchdog.reason
+
+
 @pytest.mark.timeout(30)
 def test_whoever_builds_an_image_does_not_wait_for_an_hour_for_the_daemon(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
