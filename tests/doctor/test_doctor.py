@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,6 +97,10 @@ def looked_at(software: SeenSoftware | str) -> Future[SeenSoftware]:
     else:
         future.set_result(software)
     return future
+
+
+def refuses(error: Exception) -> Callable[..., None]:
+    return lambda *_: (_ for _ in ()).throw(error)
 
 
 # Other programs -------------------------------------------------------------------------------------------------------
@@ -556,57 +561,40 @@ def test_the_default_image_is_built_without_a_tag_and_a_gpu_may_be_device_nodes(
     assert_says(found["GPU in Docker"], "fine", "as device nodes and the driver's files", "")
 
 
-@pytest.mark.parametrize(
-    ("error", "mend"),
-    [
-        ("could not reach the Docker daemon: this user may not talk to the daemon", "usermod -aG docker"),
-        (f"could not reach the Docker daemon: no daemon answers; start it. {engine.HELP}", "systemctl start docker"),
-    ],
-)
-def test_a_daemon_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: str, mend: str) -> None:
-    def refuse(_limit_s: float) -> None:
-        raise InfraError(error)
-
-    monkeypatch.setattr(engine, "is_there", lambda: True)
-    monkeypatch.setattr(engine, "connect", refuse)
-    monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    docker, *rest = with_names(
-        containers.findings("gpu-lab-grader", tmp_path, "none", confined=True), *NAMES[11:14]
-    ).values()
-    assert_says(docker, "caution", "submissions are graded on this host", mend)
-    assert_says(docker, "caution", "could not reach", mend)
-    engine.remember("gpu-lab-grader")
-    expecting = next(containers.findings("gpu-lab-grader", tmp_path, "none", confined=True))
-    assert_says(expecting, "fault", "was here before, so nothing is graded without --sandbox host", mend)
-    assert "grader doctor" not in docker.words
-    assert rest == [Finding("unneeded", "no Docker")] * 2
+SILENT = f"could not reach the Docker daemon: no daemon answers; start it. {engine.HELP}"
+FORBIDDEN = "could not reach the Docker daemon: this user may not talk to the daemon"
+JOIN, START = "usermod -aG docker", "`sudo systemctl start docker`"
 
 
 @pytest.mark.parametrize(
-    ("confined", "client", "words", "mend"),
+    ("error", "confined", "client", "words", "mend"),
     [
-        (True, False, "is not here: submissions are graded on this host", ""),
-        (True, True, "no daemon runs: submissions are graded on this host", ""),
-        (False, False, "is not here", "`sudo apt install docker.io"),
-        (False, True, "its client is here, and no daemon runs", "`sudo systemctl start docker`"),
+        ("", True, False, "is not here: submissions are graded on this host", ""),
+        ("", True, True, "no daemon runs: submissions are graded on this host", ""),
+        ("", False, False, "is not here", "`sudo apt install docker.io"),
+        ("", False, True, "its client is here, and no daemon runs", START),
+        (FORBIDDEN, True, False, "may not talk to the daemon: submissions are graded on this host", JOIN),
+        (SILENT, True, False, "no daemon answers; start it: submissions are graded on this host", START),
     ],
 )
-def test_no_docker(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, confined: bool, client: bool, words: str, mend: str
+def test_without_a_daemon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: str, confined: bool, client: bool, words: str, mend: str
 ) -> None:
     if client:
         program(tmp_path, "docker", "exit 1")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(engine, "is_there", lambda: False)
+    for name in ("PATH", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(engine, "is_there", lambda: bool(error))
+    monkeypatch.setattr(engine, "connect", refuses(InfraError(error)))
     monkeypatch.setattr(engine, "why_daemon_is_expected", lambda: "")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    docker, *rest = with_names(
-        containers.findings("gpu-lab-grader", tmp_path, "driver", confined=confined), *NAMES[11:14]
-    ).values()
-    assert_says(docker, "unneeded", words, mend)
-    assert bool(docker.mend) is not confined
+    look = partial(containers.findings, "gpu-lab-grader", tmp_path, "none", confined=confined)
+    docker, *rest = with_names(look(), *NAMES[11:14]).values()
+    assert_says(docker, "caution" if error else "unneeded", words, mend)
+    assert bool(docker.mend) == bool(mend)
     assert rest == [Finding("unneeded", "no Docker")] * 2
+    if error:
+        engine.remember("gpu-lab-grader")
+        assert_says(next(look()), "fault", "was here before, so nothing is graded without --sandbox host", mend)
 
 
 @pytest.mark.parametrize(("free", "state"), [(100.0, "fine"), (3.0, "caution")])
@@ -712,10 +700,6 @@ def breaks(error: Exception) -> Callable[..., Iterator[Finding]]:
         raise error
 
     return look
-
-
-def refuses(error: Exception) -> Callable[..., None]:
-    return lambda *_: (_ for _ in ()).throw(error)
 
 
 FIRST = "not tried: PyTorch comes first"
