@@ -255,14 +255,6 @@ class Factor(Strict):
     group: Slug
     levels: Annotated[tuple[Level, ...], Field(min_length=2, max_length=8)]
 
-    def level(self, name: str) -> Level:
-        """Raises ValueError if there is none."""
-        if (found := next((one for one in self.levels if one.name == name), None)) is None:
-            raise ValueError(
-                f"{COMBINATIONS}: {self.name} has no level {name!r}; `python -m grader.combinations` makes the file anew"
-            )
-        return found
-
 
 class Excluded(Strict):
     """Levels that the contract does not let go together.
@@ -306,12 +298,28 @@ class Group(Strict):
         return [*(case.name for case in self.cases), *self.checks]
 
 
-def with_cases(part: Part, rows: Sequence[Mapping[str, str]]) -> Part:
+def with_cases(part: Part, rows: Sequence[dict[str, str]]) -> Part:
     """The part with a case for each level of its factors alone, and one for each row of its combinations.
 
     A case that problem.toml has under a level's name is that level's. Raises ValueError.
+
+    Args:
+        rows: as `read_combinations` gives them for this part.
     """
+    factors = {factor.name: {level.name: level for level in factor.levels} for factor in part.factors}
     base = {factor.name: factor.levels[0].name for factor in part.factors}
+
+    def case_of(levels: dict[str, str], name: str, tries: str) -> Case:
+        keys: dict[str, Any] = {}
+        cpu: dict[str, Any] = {}
+        for factor, level in levels.items():
+            own = factors[factor][level].params
+            cpu |= own.pop("cpu", {})
+            if twice := keys.keys() & own.keys():
+                raise ValueError(f"two factors of part {part.name!r} set {min(twice)!r}")
+            keys |= own
+        return Case(**keys, name=name, tries=tries, levels=levels, cpu=cpu)
+
     groups = []
     for group in part.groups:
         cases = {case.name: case for case in group.cases}
@@ -321,34 +329,38 @@ def with_cases(part: Part, rows: Sequence[Mapping[str, str]]) -> Part:
                     cases[level.name] = by_hand.model_copy(update={"levels": {factor.name: level.name}})
                 else:
                     levels = base | {factor.name: level.name}
-                    cases[level.name] = _case_of(part, level.name, level.tries or level.words, levels)
-        if group.pairs:
-            for number, row in enumerate(rows, 1):
-                levels = {factor.name: row[factor.name] for factor in part.factors}
-                changed = [one for one in part.factors if levels[one.name] != base[one.name]] or part.factors
-                name, tries = f"{PAIR}{number}", ", ".join(one.level(levels[one.name]).words for one in changed)
-                cases[name] = _case_of(part, name, tries, levels)
+                    cases[level.name] = case_of(levels, level.name, level.tries or level.words)
+        for number, row in enumerate(rows if group.pairs else (), 1):
+            changed = {factor: level for factor, level in row.items() if level != base[factor]} or base
+            tries = ", ".join(factors[factor][level].words for factor, level in changed.items())
+            cases[f"{PAIR}{number}"] = case_of(row, f"{PAIR}{number}", tries)
         groups.append(group.model_copy(update={"cases": tuple(cases.values())}))
     return part.model_copy(update={"groups": tuple(groups)})
 
 
-def _case_of(part: Part, name: str, tries: str, levels: dict[str, str]) -> Case:
-    """The case of these levels. Raises ValueError."""
-    keys: dict[str, Any] = {}
-    cpu: dict[str, Any] = {}
-    for factor in part.factors:
-        own = factor.level(levels[factor.name]).params
-        cpu |= own.pop("cpu", {})
-        if twice := keys.keys() & own.keys():
-            raise ValueError(f"two factors of part {part.name!r} set {min(twice)!r}")
-        keys |= own
-    return Case(**keys, name=name, tries=tries, levels=levels, cpu=cpu)
+def read_combinations(folder: Path, parts: Sequence[Part]) -> dict[str, list[dict[str, str]]]:
+    """The rows of an assignment's `combinations.csv` by the name of their part: the name of a level of each factor.
 
-
-def read_combinations(folder: Path) -> list[dict[str, str]]:
-    """The rows of an assignment's combinations: a part's name, and the name of a level of each of its factors."""
-    with (folder / COMBINATIONS).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    Raises:
+        CourseError: the file is missing, no CSV, or has a part or a level that problem.toml has not.
+    """
+    path, mend = folder / COMBINATIONS, "`python -m grader.combinations` writes it anew"
+    found: dict[str, list[dict[str, str]]] = {part.name: [] for part in parts}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CourseError(f"{path}: cannot be used; {mend} ({type(error).__name__}: {error})") from None
+    for row in rows:
+        part = next((one for one in parts if one.name == row.get("part")), None)
+        if part is None:
+            raise CourseError(f"{path}: problem.toml has no part {row.get('part')!r}; {mend}")
+        for factor in part.factors:
+            if row.get(factor.name) not in [level.name for level in factor.levels]:
+                words = f"the factor {factor.name!r} of part {part.name!r} has no level {row.get(factor.name)!r}"
+                raise CourseError(f"{path}: {words}; {mend}")
+        found[part.name].append({factor.name: row[factor.name] for factor in part.factors})
+    return found
 
 
 class Band(Strict):
@@ -450,6 +462,22 @@ class Part(Strict):
     array_seed: int = 1
     groups: tuple[Group, ...] = Field(alias="group", min_length=1)
     speed: tuple[SpeedCase, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Part:
+        groups = [group.name for group in self.groups]
+        levels = {factor.name: [level.name for level in factor.levels] for factor in self.factors}
+        for factor in self.factors:
+            if factor.group not in groups:
+                words = f"the group of factor {factor.name!r} is {factor.group!r}"
+                raise ValueError(f"{words}; the groups of this part are {', '.join(groups)}")
+        for name, excluded in ((name, names) for one in self.excluded for name, names in one.levels.items()):
+            if name not in levels:
+                raise ValueError(f"excluded: there is no factor {name!r}; those of this part are {', '.join(levels)}")
+            if unknown := sorted(set(excluded) - set(levels[name])):
+                words = f"excluded: the factor {name!r} has no level {unknown[0]!r}"
+                raise ValueError(f"{words}; its levels are {', '.join(levels[name])}")
+        return self
 
     @property
     def correctness_points(self) -> float:
@@ -604,9 +632,22 @@ def load_assignment(folder: Path) -> Assignment:
     """Read `folder/problem.toml`, and add the cases that try its contract.
 
     Raises:
-        CourseError: the file is missing, no TOML, or has an unknown key or a wrong value.
+        CourseError: problem.toml or combinations.csv is missing, cannot be read, or has an unknown key or a wrong value.
     """
-    return Assignment(folder.name, folder, _with_contract(read_spec(folder), folder))
+    spec = read_spec(folder)
+    try:
+        rows = (
+            read_combinations(folder, spec.parts)
+            if any(one.pairs for part in spec.parts for one in part.groups)
+            else {}
+        )
+        parts = tuple(with_cases(part, rows.get(part.name, [])) for part in spec.parts)
+        spec = AssignmentSpec.model_validate(spec.model_copy(update={"parts": parts}))
+    except ValidationError as error:
+        raise CourseError(explain(folder / "problem.toml", error, AssignmentSpec)) from None
+    except ValueError as error:
+        raise CourseError(f"{folder / 'problem.toml'}: {error}") from None
+    return Assignment(folder.name, folder, spec)
 
 
 def read_spec(folder: Path) -> AssignmentSpec:
@@ -624,23 +665,6 @@ def read_spec(folder: Path) -> AssignmentSpec:
         return AssignmentSpec.model_validate(data)
     except ValidationError as error:
         raise CourseError(explain(path, error, AssignmentSpec)) from None
-
-
-def _with_contract(spec: AssignmentSpec, folder: Path) -> AssignmentSpec:
-    """The specification with the cases that try its contract. Raises CourseError."""
-    if not any(part.factors for part in spec.parts):
-        return spec
-    try:
-        rows = read_combinations(folder) if any(group.pairs for part in spec.parts for group in part.groups) else []
-        parts = tuple(with_cases(part, [own for own in rows if own["part"] == part.name]) for part in spec.parts)
-        return AssignmentSpec.model_validate(spec.model_copy(update={"parts": parts}))
-    except ValidationError as error:
-        raise CourseError(explain(folder / "problem.toml", error, AssignmentSpec)) from None
-    except (OSError, csv.Error, KeyError) as error:
-        words = "cannot be used; `python -m grader.combinations` writes it"
-        raise CourseError(f"{folder / COMBINATIONS}: {words} ({type(error).__name__}: {error})") from None
-    except ValueError as error:
-        raise CourseError(f"{folder / 'problem.toml'}: {error}") from None
 
 
 def load_course(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
@@ -685,7 +709,7 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             allowed = ", ".join(field.alias or name for name, field in fields.items())
             lines.append(f"{path}: {key}: unknown key; allowed here: {allowed}")
         else:
-            got = "" if isinstance(problem["input"], dict) else f" (got {str(problem['input'])[:80]!r})"
+            got = "" if isinstance(problem["input"], dict | BaseModel) else f" (got {str(problem['input'])[:80]!r})"
             lines.append(f"{path}: {key}: {problem['msg'].removeprefix('Value error, ')}{got}")
     return "\n".join(lines)
 

@@ -26,14 +26,6 @@ def cleanup() -> Iterator[str]:
     Raises:
         InfraError: an expected daemon does not answer; folders and processes have been removed by then.
     """
-    yield from _folders()
-    from grader.sandbox import engine
-
-    if engine.is_there():
-        yield from _containers()
-
-
-def _folders() -> Iterator[str]:
     for folder in runfolder.abandoned():
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -45,28 +37,25 @@ def _folders() -> Iterator[str]:
         if folder.exists():
             raise InfraError(f"{folder}: could not be removed; it needs the user who made it, or root")
         yield f"folder {folder}"
-
-
-def _containers() -> Iterator[str]:
     from docker.errors import APIError
 
     from grader.sandbox import docker, engine
 
+    if not engine.is_there():
+        return
     with contextlib.closing(engine.connect()) as client:
         with engine.in_words("list the containers"):
             found = client.api.containers(all=True, filters={"label": docker.RUN_LABEL})
-        for one in found:
-            labels = one["Labels"]
-            if not is_over(labels):
-                continue
-            with engine.in_words(f"remove the container {labels[docker.RUN_LABEL]}"):
+        for one in (one for one in found if is_over(one["Labels"])):
+            name = f"container {one['Labels'][docker.RUN_LABEL]}"
+            with engine.in_words(f"remove the {name}"):
                 try:
                     client.api.remove_container(one["Id"], v=True, force=True)
                 except APIError as error:
                     if error.status_code not in GONE:
                         raise
                     continue
-            yield f"container {labels[docker.RUN_LABEL]}"
+            yield name
 
 
 def is_over(labels: Mapping[str, str]) -> bool:
@@ -80,17 +69,11 @@ def is_over(labels: Mapping[str, str]) -> bool:
     if host != socket.gethostname() or not pid.isdigit():
         return False
     try:
-        return abs(psutil.Process(int(pid)).create_time() - float(started)) > 1
-    except psutil.NoSuchProcess:
-        return not _exists(int(pid))
-
-
-def _exists(pid: int) -> bool:
-    """Whether a process exists, even if /proc hides other users' processes (hidepid, proc(5))."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
         return True
     except OSError:
-        return False
-    return True
+        pass  # another user's process
+    with contextlib.suppress(psutil.NoSuchProcess):  # /proc may hide it (hidepid, proc(5))
+        return abs(psutil.Process(int(pid)).create_time() - float(started)) > 1
+    return False

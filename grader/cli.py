@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -48,7 +48,7 @@ from grader.console import (
     note,
     stop_with,
 )
-from grader.grading import grade
+from grader.grading import graded, started
 from grader.messages import DEFAULT_IMAGE, Benchmarked, CaseNote, Event, Place, Request
 from grader.profile.views import ProfileProgress, print_profile
 from grader.report.checking import CheckView
@@ -155,10 +155,8 @@ def run(
                 benchmarks.append(event.json_text)
             progress(event)
 
-        def stopping(stop: Callable[[], None]) -> AbstractContextManager[None]:
-            return _at_the_first_signal(stop, progress)
-
-        report = grade(request, on_event, stopping)
+        with started(request) as (run_folder, running), _at_the_first_signal(running.stop, progress):
+            report = graded(request, run_folder, running, on_event)
         if report.infra_errors and not report.incomplete:
             from grader import doctor
 
@@ -364,7 +362,7 @@ def build_image(
     course: Course,
 ) -> None:
     """Build the grading image from the Dockerfile beside the course. `grader run --sandbox docker` grades in it."""
-    from grader.image import build
+    from grader.sandbox.engine import build
 
     catch_signals()
     arguments: dict[str, str] = {"DEVICE": device} | ({"BASE_IMAGE": base_image} if base_image else {})

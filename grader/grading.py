@@ -5,45 +5,73 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from grader.assignment import Assignment, load_course, stub_names
-from grader.messages import Event, Request
+from grader.messages import Event, Place, Request, SandboxName
 from grader.report.model import Report
 from grader.runfolder import run_folder
-from grader.sandbox.base import Sandbox
-from grader.sandbox.choice import open_sandbox
+from grader.sandbox.base import InfraError, Sandbox
+from grader.sandbox.host import HostSandbox
 from grader.submission import SubmissionError, Survey, kernel_elsewhere, read_staged, stage, survey
 from grader.verdict.blame import with_sources
 
 
-def grade(
-    request: Request,
-    on_event: Callable[[Event], None],
-    stopping: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _: nullcontext(),
-) -> Report:
+def grade(request: Request, on_event: Callable[[Event], None]) -> Report:
     """Grade one submission and return its report.
-
-    Args:
-        stopping: makes a context manager from a function that ends the grading soon, with a report of what was graded by
-            then; that function may be called while the context is entered, from a signal handler too.
 
     Raises:
         CourseError, SubmissionError, UsageError: the request cannot be carried out; the message says why.
         InfraError: this machine failed, not the submission.
         KeyboardInterrupt: the grading was stopped before anything was graded.
     """
-    with started(request) as (folder, sandbox), stopping(sandbox.stop):
+    with started(request) as (folder, sandbox):
         return graded(request, folder, sandbox, on_event)
 
 
 @contextmanager
 def started(request: Request) -> Iterator[tuple[Path, Sandbox]]:
     """The folder of a run, and a sandbox whose judge gets ready: for one grading by `graded`, in the request's place."""
-    with run_folder() as folder, open_sandbox(request, folder) as sandbox:
-        yield folder, sandbox
+    with run_folder() as folder:
+        sandbox: Sandbox
+        if choose(request.place) == "docker":
+            from grader.sandbox.docker import DockerSandbox
+
+            sandbox = DockerSandbox(request.place)
+        else:
+            sandbox = HostSandbox(folder, request.place, request.course)
+        with sandbox:
+            yield folder, sandbox
+
+
+def choose(place: Place) -> SandboxName:
+    """The requested sandbox; for `auto`, `docker` if a daemon and the image are here, else `host`.
+
+    Raises:
+        InfraError: this machine is configured for containers and cannot start one. The host is no substitute for strangers' code.
+        UsageError: the image is here, and a container would not get this machine's GPU.
+    """
+    if place.sandbox != "auto":
+        return place.sandbox
+    from grader.sandbox import engine
+
+    image_expected, daemon_named = engine.why_image_is_expected(place.image), engine.why_daemon_is_expected()
+    if not (image_expected or engine.is_there()):
+        return "host"
+    from grader.sandbox import docker
+
+    try:
+        docker.find(place)
+    except InfraError as error:
+        expected = image_expected or (daemon_named if not isinstance(error, engine.ImageMissing) else "")
+        if not expected:
+            return "host"
+        words = str(error).replace(engine.HELP, "").rstrip(" ;.")
+        insist = f"{expected}, so nothing is graded on this host instead, unless --sandbox host says so"
+        raise InfraError(f"{words}. {insist}; `grader doctor` says more") from None
+    return "docker"
 
 
 def graded(request: Request, folder: Path, sandbox: Sandbox, on_event: Callable[[Event], None]) -> Report:

@@ -24,7 +24,7 @@ class Place(Message):
     """The requested place of a grading.
 
     Attributes:
-        sandbox: `auto` is `docker` if a daemon and the image are here, else `host`; see `grader.sandbox.choice`.
+        sandbox: `auto` is `docker` if a daemon and the image are here, else `host`; see `grader.grading.choose`.
         device: `auto` is the GPU if there is one.
         require_isolation: refuse to run a submission that could reach the machine (see `Isolation.isolated`).
         image: the name of the grading image.

@@ -16,9 +16,10 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 from grader.messages import Staged
 from grader.report.model import SubmissionInfo
@@ -84,8 +85,7 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
             files that may be misnamed.
     """
     asked = {*wanted, *known}
-    with _opened(source, wanted) as root:
-        paths = list(_paths(root))
+    paths = [path.parts for path, _, _ in _files(source, wanted)]
     inside: list[str] = []
     while folders := _folders_around(paths, asked):
         if len(folders) > 1:
@@ -128,47 +128,36 @@ def survey(source: Path, wanted: Sequence[str], known: Collection[str] = ()) -> 
 
 def kernel_elsewhere(stub: Path, entry: str, folder: Path) -> str:
     """A sentence about the files of `folder` that define the function `entry`, while the folder's own file of the stub's name is still
-    `stub`, or missing; "" if none do.
+    `stub`, or missing; "" if none do, or there is no stub.
+
+    Files of the stub's kind and notebooks are looked at, but no copies of the stub, and no files of other assignments.
 
     Raises SubmissionError.
     """
-    if not (found := _defining(stub, entry, folder)):
-        return ""
-    words = f"{stub.name} is still the starter's stub" if (folder / stub.name).exists() else f"there is no {stub.name}"
-    looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
-    return f"{words}, but {_some(found)} {looks}: {_mend(found, stub.name)}"
-
-
-def _defining(stub: Path, entry: str, folder: Path) -> list[str]:
-    """The files of the stub's kind, and notebooks, in `folder` that define the function `entry`; no copies of the stub, and no files of
-    other assignments.
-
-    None where there is no stub.
-    """
     if not stub.is_file():
-        return []
+        return ""
     name = re.escape(entry)
     defined = (
         rf"^(def {name}\s*\(|{name}\s*=)" if stub.suffix == ".py" else rf"^[^\n/(]*\s{name}\s*\([^;{{]{{0,500}}\{{"
     )
     stubs = {path.name: path.read_bytes() for path in stub.parent.iterdir() if path.is_file()}
     found = []
-    with _opened(folder, [stub.name]) as root:
-        for path in map("/".join, _paths(root)):
-            file = folder / path
-            like, whose = _likeness(file.name, stubs)
-            if path in stubs or (like >= RENAMED and whose != stub.name):
-                continue
-            if file.suffix not in (stub.suffix, NOTEBOOK) or file.is_symlink() or not file.is_file():
-                continue
-            with contextlib.suppress(OSError), file.open("rb") as opened:
-                source = opened.read(MAX_FILE_BYTES)
-                text = source.decode(errors="replace")
-                if file.suffix == NOTEBOOK:  # whose lines of code are strings of JSON
-                    text = re.sub(r'\\n(",\s*")?|^[ \t]*"', "\n", text, flags=re.MULTILINE)
-                if source != stubs[stub.name] and re.search(defined, text, re.MULTILINE):
-                    found.append(path)
-    return found
+    for path, leaf, around in _files(folder, [stub.name]):
+        like, whose = _likeness(leaf, stubs)
+        if str(path) in stubs or (like >= RENAMED and whose != stub.name) or path.suffix not in (stub.suffix, NOTEBOOK):
+            continue
+        with contextlib.suppress(OSError, _Refused):
+            source = read_file(leaf, around, {path.suffix})
+            text = source.decode(errors="replace")
+            if path.suffix == NOTEBOOK:  # whose lines of code are strings of JSON
+                text = re.sub(r'\\n(",\s*")?|^[ \t]*"', "\n", text, flags=re.MULTILINE)
+            if source != stubs[stub.name] and re.search(defined, text, re.MULTILINE):
+                found.append(str(path))
+    if not found:
+        return ""
+    words = f"{stub.name} is still the starter's stub" if (folder / stub.name).exists() else f"there is no {stub.name}"
+    looks = "looks like your kernel" if len(found) == 1 else "look like your kernel"
+    return f"{words}, but {_some(found)} {looks}: {_mend(found, stub.name)}"
 
 
 def _alike(paths: Sequence[tuple[str, ...]], wanted: str, asked: Collection[str]) -> list[str]:
@@ -257,7 +246,8 @@ def _opened(source: Path, wanted: Sequence[str], inside: str = "") -> Iterator[i
             folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, folder)
             for part in PurePosixPath(inside).parts:
-                folder = stack.enter_context(_below(folder, part))
+                folder = _open_below(folder, part)
+                stack.callback(os.close, folder)
         except FileNotFoundError:
             raise SubmissionError(f"{_printable(str(source))}: no such folder; {expected}") from None
         except (OSError, ValueError) as error:
@@ -266,34 +256,66 @@ def _opened(source: Path, wanted: Sequence[str], inside: str = "") -> Iterator[i
         yield folder
 
 
-@contextlib.contextmanager
-def _below(folder: int, name: str) -> Iterator[int]:
-    """A context with the descriptor of a folder in an open folder; never of a link. Raises OSError."""
-    below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+def _open_below(folder: int, name: str) -> int:
+    """The descriptor of a folder in an open folder; never of a link. Raises OSError."""
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+
+def _walk(
+    folder: int, refused: dict[str, str], unreadable: Callable[[str, OSError], None], inside: str = ""
+) -> Iterator[tuple[str, os.DirEntry[str], int]]:
+    """The path of everything below an open folder but what is passed over, with its entry and the descriptor of its own folder. All of a
+    folder comes before what lies in folders below it.
+
+    Every folder is opened relative to its parent and never by path, because the owner could replace a folder of the path by a link.
+
+    Args:
+        refused: why a path is left out; a folder is entered unless its path is there when the next path is asked for.
+        unreadable: called with a folder that cannot be read.
+    """
     try:
-        yield below
-    finally:
-        os.close(below)
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        return unreadable(inside, error)
+    found = [entry for entry in found if entry.is_symlink() or not _passed_over(entry.name)]
+    for entry in found:
+        yield inside + entry.name, entry, folder
+    for entry in found:
+        name = inside + entry.name
+        if name in refused or not entry.is_dir(follow_symlinks=False):
+            continue
+        try:
+            below = _open_below(folder, entry.name)
+        except (FileNotFoundError, NotADirectoryError):  # removed or replaced meanwhile
+            refused[name] = "changed while it was read"
+        except OSError as error:
+            unreadable(name, error)
+        else:
+            try:
+                yield from _walk(below, refused, unreadable, f"{name}/")
+            finally:
+                os.close(below)
+
+
+def _files(source: Path, wanted: Sequence[str]) -> Iterator[tuple[PurePosixPath, str, int]]:
+    """Every file and link below `source` but what is passed over: its path, its name, and the descriptor of its own folder.
+
+    Folders that cannot be read are left to `stage`. Raises SubmissionError.
+    """
+    too_deep: dict[str, str] = {}
+    with _opened(source, wanted) as root:
+        for name, entry, folder in _walk(root, too_deep, lambda _name, _error: None):
+            if entry.is_dir(follow_symlinks=False):
+                if name.count("/") >= MAX_DEPTH:
+                    too_deep[name] = ""
+            elif not _passed_over(entry.name):
+                yield PurePosixPath(name), entry.name, folder
 
 
 def _passed_over(name: str) -> bool:
     """Whether a file or folder of this name is left out without a note."""
     return name.startswith(".") or name in IGNORED_FOLDERS | LITTER
-
-
-def _paths(folder: int, inside: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The path, in parts, of every file below an open folder. Unreadable folders are left to `stage`."""
-    with contextlib.suppress(OSError):
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
-            if _passed_over(entry.name):
-                continue
-            if not entry.is_dir(follow_symlinks=False):
-                yield (*inside, entry.name)
-            elif len(inside) < MAX_DEPTH:
-                with contextlib.suppress(OSError), _below(folder, entry.name) as below:
-                    yield from _paths(below, (*inside, entry.name))
 
 
 def is_litter(path: Sequence[str]) -> bool:
@@ -306,22 +328,21 @@ def left_out(names: Sequence[str]) -> str:
     return f"holds nothing but {_some(names)}, always left out"
 
 
-def unfit(name: str, size: int) -> str:
-    """Why no file of this name and size belongs to a submission; "" if `stage`, or a `survey`, has to look at it."""
-    return _too_large(size) or _of_no_use(name, TEXT_SUFFIXES | MISNAMED_SUFFIXES)
+def unfit(name: str, size: int, kinds: Collection[str] = frozenset(TEXT_SUFFIXES | MISNAMED_SUFFIXES)) -> str:
+    """Why no file of this name and size belongs to a submission; "" if `stage`, or a `survey`, has to look at it.
 
-
-def _too_large(size: int) -> str:
-    return f"larger than {MAX_FILE_BYTES >> 20} MiB" if size > MAX_FILE_BYTES else ""
-
-
-def _of_no_use(name: str, kinds: Collection[str]) -> str:
-    if PurePosixPath(name).suffix in kinds:
+    Args:
+        kinds: the suffixes of files that do.
+    """
+    suffix = PurePosixPath(name).suffix
+    if size > MAX_FILE_BYTES:
+        return f"larger than {MAX_FILE_BYTES >> 20} MiB"
+    if suffix in kinds:
         return ""
-    if PurePosixPath(name).suffix == NOTEBOOK:
+    if suffix == NOTEBOOK:
         return "a notebook, which cannot be graded: save its code as a script"
-    if (suffix := PurePosixPath(name).suffix.casefold()) in SOURCE_SUFFIXES:
-        return f"the suffix must be in small letters: rename it to end in {suffix}"
+    if suffix.casefold() in SOURCE_SUFFIXES:
+        return f"the suffix must be in small letters: rename it to end in {suffix.casefold()}"
     return "not a kind of file that a submission needs (" + " ".join(sorted(TEXT_SUFFIXES)) + ")"
 
 
@@ -344,25 +365,30 @@ def stage(
     entered, expected = source / found.inside, f"expected a folder with {', '.join(wanted)}"
     refused: dict[str, str] = {}
     contents: dict[str, bytes] = {}
+
+    def unreadable(name: str, error: OSError) -> NoReturn:
+        raise SubmissionError(f"{entered / name}: cannot be read ({error.strerror}); {expected}") from None
+
     with _opened(source, wanted, found.inside) as root:
-        try:
-            with contextlib.closing(_walk(root, refused)) as walked:
-                for name, folder in walked:
-                    if len(contents) >= MAX_FILES and name not in wanted:
-                        refused[name] = f"more than {MAX_FILES} files"
-                        continue
-                    try:
-                        contents[name] = read_file(PurePosixPath(name).name, folder, kinds)
-                    except _Refused as why:
-                        refused[name] = str(why)
-                    except OSError as error:
-                        if name in wanted:
-                            raise _Unreadable(name, error) from None
-                        refused[name] = f"cannot be read ({error.strerror})"
-        except _Unreadable as error:
-            raise SubmissionError(f"{entered / error.name}: cannot be read ({error}); {expected}") from None
-        except OSError as error:
-            raise SubmissionError(f"{entered}: cannot be read ({error.strerror}); {expected}") from None
+        for name, entry, folder in _walk(root, refused, unreadable):
+            if entry.is_symlink():
+                refused[name] = IS_A_LINK
+            elif NAME.fullmatch(entry.name) is None:
+                refused[name] = HAS_ODD_NAME
+            elif entry.is_dir(follow_symlinks=False):
+                if name.count("/") + 1 >= MAX_DEPTH:
+                    refused[name] = "too deep a folder"
+            elif len(contents) >= MAX_FILES and name not in wanted:
+                refused[name] = f"more than {MAX_FILES} files"
+            else:
+                try:
+                    contents[name] = read_file(entry.name, folder, kinds)
+                except _Refused as why:
+                    refused[name] = str(why)
+                except OSError as error:
+                    if name in wanted:
+                        unreadable(name, error)
+                    refused[name] = f"cannot be read ({error.strerror})"
         if not contents and not refused:
             with os.scandir(root) as entries:
                 left = sorted(entry.name for entry in entries)
@@ -420,48 +446,6 @@ class _Refused(Exception):
     """Why a file is not copied."""
 
 
-class _Unreadable(Exception):
-    """The file or folder `name` of the submission cannot be read, and why."""
-
-    def __init__(self, name: str, error: OSError) -> None:
-        super().__init__(error.strerror)
-        self.name = name
-
-
-def _walk(folder: int, refused: dict[str, str], inside: str = "", depth: int = 0) -> Generator[tuple[str, int]]:
-    """The paths of the files below an open folder, each with the descriptor of the file's own folder; files come before folders.
-
-    Every folder is opened relative to its parent and never by path, because the owner could replace a folder of the path by a link.
-    """
-    folders = []
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        name = inside + entry.name
-        if entry.is_symlink():
-            refused[name] = IS_A_LINK
-        elif _passed_over(entry.name):
-            continue
-        elif NAME.fullmatch(entry.name) is None:
-            refused[name] = HAS_ODD_NAME
-        elif entry.is_dir(follow_symlinks=False):
-            folders.append(entry.name)
-        else:
-            yield name, folder
-    for last in folders:
-        name = inside + last
-        if depth + 1 >= MAX_DEPTH:
-            refused[name] = "too deep a folder"
-            continue
-        try:
-            with _below(folder, last) as below:
-                yield from _walk(below, refused, f"{name}/", depth + 1)
-        except (FileNotFoundError, NotADirectoryError):  # removed or replaced meanwhile
-            refused[name] = "changed while it was read"
-        except OSError as error:
-            raise _Unreadable(name, error) from None
-
-
 def read_file(name: str, folder: int, kinds: Collection[str] = frozenset(TEXT_SUFFIXES)) -> bytes:
     """The bytes of a file in an open folder. Raises _Refused or OSError; never waits on a pipe or follows a link."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -472,7 +456,7 @@ def read_file(name: str, folder: int, kinds: Collection[str] = frozenset(TEXT_SU
             content = file.read(MAX_FILE_BYTES + 1)
     finally:
         os.close(descriptor)
-    if why := _too_large(len(content)) or _of_no_use(name, kinds):
+    if why := unfit(name, len(content), kinds):
         raise _Refused(why)
     if b"\0" in content and PurePosixPath(name).suffix not in SOURCE_SUFFIXES:  # of sources the judge says more
         raise _Refused("a binary file (if it is text, save it as UTF-8)")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from grader.assignment import Assignment, CourseError, Timing, Tolerance, load_assignment, load_course
-
-ROOT = Path(__file__).parents[1]
+from grader.assignment import CourseError, Timing, Tolerance, load_assignment, load_course
+from tests.conftest import ROOT
 
 TOML = """
 title = "Doubling"
@@ -57,6 +56,7 @@ bands = [
 ]
 """
 
+TITLE = 'title = "Doubling"'
 Write = Callable[..., Path]
 
 
@@ -100,20 +100,43 @@ def test_every_field_is_read(write: Write) -> None:
     assert (first.dtype, first.calls, first.devices, first.params) == ("float32", 1, ("cpu", "cuda"), {"n": 1})
     assert (second.dtype, second.calls, second.params) == ("float16", 3, {})
     assert part.groups[1].checks == ("test_extra",)
-    assert part.speed[0].params == {"n": 1000}
+    assert (first.params_on("cuda"), first.params_on("cpu")) == ({"n": 1}, {"n": 2})
+    (speed,) = part.speed
+    assert (speed.name, speed.dtype, speed.devices, speed.roofline) == ("large", "float32", ("cuda",), "copy")
+    assert (speed.others, speed.memory_gib, speed.smaller, speed.params) == ((), None, (), {"n": 1000})
+    assert [(band.vs, band.speedup, band.points) for band in speed.bands] == [("eager", 0.5, 1), ("compile", 2, 1.5)]
+    assert spec.timing == Timing()
     assert (part.correctness_points, part.speed_points, assignment.points) == (7.5, 2.5, 10)
 
 
-def test_a_cases_own_keys_may_differ_on_the_cpu(write: Write) -> None:
-    case = load_assignment(write()).spec.parts[0].cases[0]
-    assert case.params_on("cuda") == {"n": 1}
-    assert case.params_on("cpu") == {"n": 2}
+OF_SPEED = """n = 1000
+dtype = "float16"
+devices = ["cpu", "cuda"]
+others = ["sdpa_flash", "sdpa_cudnn"]
+memory_gib = 36.5
+smaller = [{ n = 500, memory_gib = 9 }, { n = 250, causal = true }]
+"""
+OF_ALL = """title = "Doubling"
+gpu = "B200"
+other_gpus = ["A100"]
+examples = { cpu = 2, cuda = 9 }
+timing = { rounds = 9, margin = 0.1, budget_s = 5.5 }
+"""
 
 
-def test_a_spec_cannot_be_changed(write: Write) -> None:
-    spec = load_assignment(write()).spec
-    with pytest.raises(ValueError):
-        spec.file = "other.py"  # type: ignore[misc]
+def test_whatever_may_be_left_out_is_read_too(write: Write) -> None:
+    case = 'repeats = 3, compiled = true }, { name = "n-3", tries = "three", tool = "racecheck", devices = ["cuda"]'
+    spec = load_assignment(write(("calls = 3", case), (f"{TITLE}\n", OF_ALL), ("n = 1000\n", OF_SPEED))).spec
+    assert (spec.gpu.arch, [one.arch for one in spec.other_gpus]) == ("sm_100", ["sm_80"])
+    assert spec.examples == {"cpu": 2, "cuda": 9}
+    assert spec.timing == Timing(rounds=9, margin=0.1, budget_s=5.5)
+    _, compiled, tried = spec.parts[0].cases
+    assert (compiled.compiled, compiled.repeats, compiled.tool, tried.tool) == (True, 3, None, "racecheck")
+    (speed,) = spec.parts[0].speed
+    assert (speed.dtype, speed.devices, speed.roofline) == ("float16", ("cpu", "cuda"), "copy")
+    assert (speed.others, speed.memory_gib, speed.params) == (("sdpa_flash", "sdpa_cudnn"), 36.5, {"n": 1000})
+    sizes = [(size.params, size.memory_gib) for size in speed.smaller]
+    assert sizes == [({"n": 500}, 9), ({"n": 250, "causal": True}, None)]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +163,34 @@ CASE, SPEED = "part.0.group.0.cases.1", "part.0.speed.0"
 BANDS = TOML[TOML.index("bands = [") :]
 BAND = '{ vs = "eager", speedup = 0.5, points = 1 }'
 SECOND_SPEED = f'{BANDS}[[part.speed]]\nname = "large"\nn = 9\nbands = [{BAND}]\n'
-TITLE = 'title = "Doubling"'
+OF_SPEED_REFUSED = [
+    ("memory_gib = true", f"{SPEED}.memory_gib", "Input should be a valid number"),
+    ("devices = []", f"{SPEED}.devices", "Tuple should have at least 1 item"),
+    ('roofline = "spreadsheet"', f"{SPEED}.roofline", "Input should be 'copy' or 'matmul'"),
+    ('roofline = "matmul"\ndevices = ["cpu", "cuda"]', SPEED, 'roofline = "matmul" needs devices = ["cuda"]: '),
+    ('others = ["../evil"]', f"{SPEED}.others.0", "String should match pattern"),
+    ('others = ["sdpa_flash", "null"]', SPEED, "others: null is what another worker is called"),
+    ('dtype = "float64"', f"{SPEED}.dtype", "Input should be 'float32', 'float16' or 'bfloat16'"),
+    ('dtype = "bfloat16"', "(whole file)", "case 'large' is bfloat16, but [tolerance] floor has no bfloat16"),
+    ("smaller = { n = 1 }", f"{SPEED}.smaller", "Input should be a valid tuple"),
+    ('smaller = [{ memory_gib = "9" }]', f"{SPEED}.smaller.0.memory_gib", "Input should be a valid number (got '9')"),
+    ("smaller = [{ n = 9 }]", SPEED, "smaller.0 is never taken: the size before it has no memory_gib"),
+    ("memory_gib = 9\nsmaller = [{ n = 9 }, { n = 5, memory_gib = 1 }]", SPEED, "smaller.1 is never taken: "),
+    ("memory_gib = 9\nsmaller = [{ memory_gib = 9 }]", SPEED, "smaller.0.memory_gib = 9 is not below 9, that of the"),
+    ("memory_gib = 9\nsmaller = [{ memory_gib = 2 }, { memory_gib = 2.5 }]", SPEED, "smaller.1.memory_gib = 2.5 is not"),
+]  # fmt: skip
+TIMING = [
+    ("batch_s = 1e308", "Input should be less than or equal to 10"),
+    ("max_calls = 3", "Input should be greater than or equal to 4"),
+    ("max_calls = 1001", "Input should be less than or equal to 1000"),
+    ("rounds = 2", "Input should be greater than or equal to 3"),
+    ("rounds = 201", "Input should be less than or equal to 200"),
+    ("max_rounds = 2", "Input should be greater than or equal to 3"),
+    ("max_rounds = 1001", "Input should be less than or equal to 1000"),
+    ("budget_s = 0", "Input should be greater than 0"),
+    ("margin = 1", "Input should be less than 1"),
+    ("slow_limit = 1", "Input should be greater than 1"),
+]
 # what is replaced, by what; the key that is named, the beginning of what is said of it
 REFUSED = [
     (TITLE, f"{TITLE}\ncolour = 1", "colour", "unknown key; allowed here: title, order, file, entry, language, signature, gpu"),
@@ -152,13 +202,10 @@ REFUSED = [
     ("[tolerance]", "[timing]\nround = 9\n[tolerance]", "timing.round", "unknown key; allowed here: batch_s, max_calls, rounds"),
     ("k = 6", 'k = "six"', "tolerance.k", "Input should be a valid number (got 'six')"),
     ("k = 6", "k = 0", "tolerance.k", "Input should be greater than 0"),
-    ("k = 6", "k = inf", "tolerance.k", "Input should be a finite number"),
     ("k = 6", "k = nan", "tolerance.k", "Input should be a finite number"),
-    ("k = 6", "k = 6\nunit = -1.0", "tolerance.unit", "Input should be greater than 0"),
     ("k = 6", "k = 6\nreference_cap = 0.5", "tolerance.reference_cap", "Input should be greater than or equal to 1"),
     ("k = 6", 'k = 6\nmay_vary = ["z"]', "(whole file)", "[tolerance] may_vary names 'z', which scale does not"),
     ("memory_gib = 4", "", "limits.memory_gib", "Field required"),
-    ("cpu = 5", "cpu = 0", "limits.time_limit_s.cpu", "Input should be greater than 0"),
     ("cpu = 5, ", "", "(whole file)", "[limits] time_limit_s needs a number for 'cpu' too"),
     ("cuda = 6.5", "tpu = 6.5", "limits.time_limit_s.tpu.[key]", "Input should be 'cpu' or 'cuda'"),
     ('y = "element"', 'y = "column"', "tolerance.scale.y", "Input should be 'element', 'row' or 'all'"),
@@ -169,21 +216,16 @@ REFUSED = [
     ('language = "triton"', 'language = "cuda"', "(whole file)", "language 'cuda' does not go with the file 'double.py'"),
     ('file = "double.py"', 'file = "double.cu"', "(whole file)", "language 'triton' does not go with the file 'double.cu'"),
     ('file = "double.py"', 'file = "../double.py"', "file", "String should match pattern"),
-    ('file = "double.py"', 'file = "double.so"', "file", "String should match pattern"),
     ('entry = "double"', 'entry = "os.system"', "entry", "String should match pattern"),
     (TITLE, f'{TITLE}\ngpu = "hopper"', "gpu", "no GPU of the table; allowed here: T4, A100"),
-    (TITLE, f'{TITLE}\nother_gpus = ["sm_80"]', "other_gpus.0", "no GPU of the table; allowed here: T4, A100"),
     (TITLE, f"{TITLE}\nexamples = {{ cpu = 2 }}", "(whole file)", "examples needs a number for 'cuda' too"),
     (TITLE, f"{TITLE}\nexamples = {{ cpu = 0, cuda = 1 }}", "examples.cpu", "Input should be greater than or equal to 1"),
     ("points = 5.5", "points = -1", "part.0.group.0.points", "Input should be greater than or equal to 0"),
     ("points = 5.5", "points = 101", "part.0.group.0.points", "Input should be less than or equal to 100"),
-    ("points = 5.5", "points = true", "part.0.group.0.points", "Input should be a valid number"),
     ('checks = ["test_extra"]', "", "part.0.group.1", "a group needs `cases` or `checks`"),
     ('checks = ["test_extra"]', 'checks = ["n-1"]', "(whole file)", "part 'forward' has two cases or checks named 'n-1'"),
-    ('checks = ["test_extra"]', 'cases = [{ name = "n-1", tries = "a" }]', "(whole file)", "part 'forward' has two cases or checks"),
     ('name = "n-2"', 'name = "n-1"', "(whole file)", "part 'forward' has two cases or checks named 'n-1'"),
     ('name = "n-2"', 'name = "n 2"', f"{CASE}.name", "String should match pattern"),
-    ('name = "n-2"', 'name = "n/2"', f"{CASE}.name", "String should match pattern"),
     ('tries = "two"', 'tries = ""', f"{CASE}.tries", "String should have at least 1 character"),
     ('tries = "two", ', "", f"{CASE}.tries", "Field required"),
     ('dtype = "float16"', 'dtype = "float64"', f"{CASE}.dtype", "Input should be 'float32', 'float16' or 'bfloat16'"),
@@ -192,7 +234,6 @@ REFUSED = [
     ("calls = 3", "calls = 0", f"{CASE}.calls", "Input should be greater than or equal to 1"),
     ("calls = 3", "calls = 11", f"{CASE}.calls", "Input should be less than or equal to 10"),
     ("calls = 3", 'calls = "3"', f"{CASE}.calls", "Input should be a valid integer"),
-    ("calls = 3", "calls = 1.5", f"{CASE}.calls", "Input should be a valid integer"),
     ("calls = 3", "repeats = 11", f"{CASE}.repeats", "Input should be less than or equal to 10"),
     ("calls = 3", "together = 9", f"{CASE}.together", "Input should be less than or equal to 8"),
     ("calls = 3", "pieces = 4097", f"{CASE}.pieces", "Input should be less than or equal to 4096"),
@@ -203,13 +244,15 @@ REFUSED = [
     ("calls = 3", "together = 2, repeats = 2", CASE, "repeats and together cannot go together"),
     ("calls = 3", "pieces = 2, repeats = 2", CASE, "repeats and pieces cannot go together"),
     ("calls = 3", 'pieces = 2, devices = ["cuda"], tool = "memcheck"', CASE, "pieces and tool cannot go together"),
-    ("speedup = 0.5", "speedup = 0", f"{SPEED}.bands.0.speedup", "Input should be greater than 0"),
     ('vs = "eager"', 'vs = "numpy"', f"{SPEED}.bands.0.vs", "Input should be 'eager' or 'compile'"),
     ("speedup = 0.5", "speedup = 0.05", "(whole file)", "speed case 'large': whoever is only 0.05 times as fast as eager is stopped"),
+    ('language = "triton"', 'language = "triton"\nsignature = ["float* y"]', "(whole file)", "signature is for the language cuda"),
     (BANDS, "", f"{SPEED}.bands", "Field required"),
     (BANDS, "bands = []", f"{SPEED}.bands", "Tuple should have at least 1 item"),
     (BANDS, f"bands = [{BAND}, {BAND}]", SPEED, "bands: the same band is there twice"),
     (BANDS, SECOND_SPEED, "(whole file)", "part 'forward' has two speed cases named 'large'"),
+    *(("n = 1000\n", f"n = 1000\n{line}\n", key, words) for line, key, words in OF_SPEED_REFUSED),
+    *(("[tolerance]", f"[timing]\n{line}\n[tolerance]", f"timing.{line.split()[0]}", words) for line, words in TIMING),
 ]  # fmt: skip
 
 
@@ -224,69 +267,10 @@ def test_what_is_wrong_is_named_in_one_line_with_its_file_key_and_what_is_allowe
     assert "pydantic" not in message
 
 
-@pytest.mark.parametrize(
-    ("line", "key", "words"),
-    [
-        ("memory_gib = 0", ".memory_gib", "Input should be greater than 0"),
-        ("memory_gib = true", ".memory_gib", "Input should be a valid number"),
-        ('devices = ["tpu"]', ".devices.0", "Input should be 'cpu' or 'cuda'"),
-        ("devices = []", ".devices", "Tuple should have at least 1 item"),
-        ('roofline = "spreadsheet"', ".roofline", "Input should be 'copy' or 'matmul'"),
-        ('roofline = "matmul"\ndevices = ["cpu"]', "", 'roofline = "matmul" needs devices = ["cuda"]: '),
-        ('roofline = "matmul"\ndevices = ["cpu", "cuda"]', "", 'roofline = "matmul" needs devices = ["cuda"]: '),
-        ('others = ["../evil"]', ".others.0", "String should match pattern"),
-        ('others = "sdpa_flash"', ".others", "Input should be a valid tuple"),
-        ('others = ["sdpa_flash", "null"]', "", "others: null is what another worker is called"),
-        ('dtype = "float64"', ".dtype", "Input should be 'float32', 'float16' or 'bfloat16'"),
-        ("smaller = { n = 1 }", ".smaller", "Input should be a valid tuple"),
-        ("smaller = [1]", ".smaller.0", "Input should be a valid dictionary"),
-        ("smaller = [{ memory_gib = 0 }]", ".smaller.0.memory_gib", "Input should be greater than 0 (got '0')"),
-        ('smaller = [{ memory_gib = "9" }]', ".smaller.0.memory_gib", "Input should be a valid number (got '9')"),
-        ("smaller = [{ memory_gib = nan }]", ".smaller.0.memory_gib", "Input should be a finite number"),
-        ("smaller = [{ memory_gib = true }]", ".smaller.0.memory_gib", "Input should be a valid number"),
-        ("smaller = [{ n = 9 }]", "", "smaller.0 is never taken: the size before it has no memory_gib"),
-        ("memory_gib = 9\nsmaller = [{ n = 9 }, { n = 5, memory_gib = 1 }]", "", "smaller.1 is never taken: "),
-        ("memory_gib = 9\nsmaller = [{ memory_gib = 9 }]", "", "smaller.0.memory_gib = 9 is not below 9, that of the"),
-        ("memory_gib = 9\nsmaller = [{ memory_gib = 2 }, { memory_gib = 2.5 }]", "", "smaller.1.memory_gib = 2.5 is not"),
-    ],
-)  # fmt: skip
-def test_a_wrong_value_of_a_speed_case_is_named(write: Write, line: str, key: str, words: str) -> None:
-    folder = write(("n = 1000\n", f"n = 1000\n{line}\n"))
-    assert refusal(folder).startswith(f"{folder / 'problem.toml'}: {SPEED}{key}: {words}")
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("batch_s = 0", "greater than 0"),
-        ("batch_s = 1e308", "less than or equal to 10"),
-        ("max_calls = 3", "greater than or equal to 4"),
-        ("max_calls = 1001", "less than or equal to 1000"),
-        ("max_calls = 16.0", "a valid integer"),
-        ("rounds = 2", "greater than or equal to 3"),
-        ("rounds = 201", "less than or equal to 200"),
-        ("rounds = true", "a valid integer"),
-        ("max_rounds = 2", "greater than or equal to 3"),
-        ("max_rounds = 1001", "less than or equal to 1000"),
-        ("budget_s = 0", "greater than 0"),
-        ("margin = 0", "greater than 0"),
-        ("margin = 1", "less than 1"),
-        ("slow_limit = 1", "greater than 1"),
-    ],
-)
-def test_a_wrong_number_of_timing_is_named_with_what_is_allowed(write: Write, line: str, words: str) -> None:
-    folder = write(with_timing(line))
-    assert refusal(folder).startswith(f"{folder / 'problem.toml'}: timing.{line.split()[0]}: Input should be {words}")
-
-
-def test_a_speed_case_needs_a_tolerance_for_its_dtype(write: Write) -> None:
-    """Its answers are held to the same rule as those of every other case."""
-    message = refusal(write(("n = 1000\n", 'n = 1000\ndtype = "bfloat16"\n')))
-    assert "case 'large' is bfloat16, but [tolerance] floor has no bfloat16" in message
-
-
 def test_a_band_below_a_larger_slow_limit_can_be_had(write: Write) -> None:
-    load_assignment(write(("speedup = 0.5", "speedup = 0.05"), with_timing("slow_limit = 21")))
+    load_assignment(
+        write(("speedup = 0.5", "speedup = 0.05"), ("[tolerance]", "[timing]\nslow_limit = 21\n[tolerance]"))
+    )
 
 
 def test_several_mistakes_are_told_together(write: Write) -> None:
@@ -298,66 +282,130 @@ def test_a_long_wrong_value_is_cut(write: Write) -> None:
     assert len(refusal(write(("k = 6", f'k = "{"x" * 5000}"')))) < 600
 
 
-CUDA = TOML.replace('"double.py"', '"double.cu"').replace(', dtype = "float16"', "")
+# What a CUDA C++ entry takes ------------------------------------------------------------------------------------------
+
 SIGNATURE = ["const float* x", "float* y", "int64_t n = x.numel()", "cudaStream_t stream"]
+ROWS = [*SIGNATURE[:2], "int rows = x.shape[0]", SIGNATURE[3]]
 
 
-def of_cuda(tmp_path: Path, signature: list[str] | None, toml: str = CUDA) -> Path:
-    folder = tmp_path / "double"
-    folder.mkdir(exist_ok=True)
-    declared = "" if signature is None else f"signature = {signature!r}"
-    (folder / "problem.toml").write_text(toml.replace('language = "triton"', f'language = "cuda"\n{declared}'))
-    return folder
+def of_cuda(signature: list[str], case: str = "") -> list[tuple[str, str]]:
+    """What makes the text above one of CUDA C++, with more keys for its second case."""
+    language = f'language = "cuda"\nsignature = {signature}'
+    return [('"double.py"', '"double.cu"'), ('language = "triton"', language), (', dtype = "float16"', case)]
 
 
-def test_a_signature_is_read_and_told_as_the_student_writes_it(tmp_path: Path) -> None:
-    spec = load_assignment(
-        of_cuda(tmp_path, ["const  float *x", "float *y", "int64_t  n = x.numel()", "cudaStream_t s"])
-    ).spec
+def test_a_signature_is_read_and_told_as_the_student_writes_it(write: Write) -> None:
+    written = ["const  float *x", "float *y", "int64_t  n = x.numel()", "cudaStream_t s"]
+    spec = load_assignment(write(*of_cuda(written, ", cpu_windows = 8"))).spec
     assert spec.contract == 'extern "C" void double(const float* x, float* y, int64_t n, cudaStream_t s)'
     assert [(one.tensor, one.axis) for one in spec.signature] == [(None, None)] * 2 + [("x", None), (None, None)]
 
 
 @pytest.mark.parametrize(
-    ("signature", "words"),
+    ("signature", "case", "words"),
     [
-        (None, "signature is for the language cuda, which needs one: an input is written `const float* x`"),
-        (["double* x"], "signature.0: 'double* x' is no parameter: an input is written `const float* x`"),
-        ([*SIGNATURE[:2], "float n = x.numel()", SIGNATURE[3]], "'float n = x.numel()' is no parameter"),
-        ([*SIGNATURE[:2], "int64_t n = x.size(0)", SIGNATURE[3]], "'int64_t n = x.size(0)' is no parameter"),
-        ([*SIGNATURE[:2], "int64_t n = w.numel()", SIGNATURE[3]], "n is a size of 'w'; the tensors are x, y"),
-        ([*SIGNATURE[:2], "int64_t x", SIGNATURE[3]], "two parameters are called 'x'"),
-        (SIGNATURE[:3], "one cudaStream_t, which is the last"),
-        ([SIGNATURE[3], *SIGNATURE[:3]], "one cudaStream_t, which is the last"),
-        (SIGNATURE[1:2] + SIGNATURE[3:], "signature needs an input (const float*)"),
-        ([SIGNATURE[0], "float* z", *SIGNATURE[2:]], "the outputs (float*) are ['z'], and those that [tolerance] scale names ['y']"),
-        ([*SIGNATURE[:2], *(f"float f{i}" for i in range(9)), SIGNATURE[3]], "more than 8 parameters are floats"),
-        ([*SIGNATURE[:2], *(f"int f{i}" for i in range(10)), SIGNATURE[3]], "at most 12 items"),
+        ([], "", "signature is for the language cuda, which needs one: an input is written `const float* x`"),
+        (["double* x"], "", "signature.0: 'double* x' is no parameter: an input is written `const float* x`"),
+        ([*SIGNATURE[:2], "float n = x.numel()", SIGNATURE[3]], "", "'float n = x.numel()' is no parameter"),
+        ([*SIGNATURE[:2], "int64_t n = x.size(0)", SIGNATURE[3]], "", "'int64_t n = x.size(0)' is no parameter"),
+        ([*SIGNATURE[:2], "int64_t n = w.numel()", SIGNATURE[3]], "", "n is a size of 'w'; the tensors are x, y"),
+        ([*SIGNATURE[:2], "int64_t x", SIGNATURE[3]], "", "two parameters are called 'x'"),
+        (SIGNATURE[:3], "", "one cudaStream_t, which is the last"),
+        ([SIGNATURE[3], *SIGNATURE[:3]], "", "one cudaStream_t, which is the last"),
+        (SIGNATURE[1:2] + SIGNATURE[3:], "", "signature needs an input (const float*)"),
+        ([SIGNATURE[0], "float* z", *SIGNATURE[2:]], "", "outputs (float*) are ['z'], and those that [tolerance] scale names ['y']"),
+        ([*SIGNATURE[:2], *(f"float f{i}" for i in range(9)), SIGNATURE[3]], "", "more than 8 parameters are floats"),
+        ([*SIGNATURE[:2], *(f"int f{i}" for i in range(10)), SIGNATURE[3]], "", "at most 12 items"),
+        (SIGNATURE, ", compiled = true", "case 'n-2': compiled is for the language triton"),
+        (SIGNATURE, ', dtype = "float16"', "case 'n-2' is float16, and tensors of the language cuda are float32"),
+        (ROWS, ", cpu_windows = 8", "case 'n-2': cpu_windows needs a signature whose sizes are all numel()"),
     ],
 )  # fmt: skip
-def test_a_signature_that_cannot_be_called_is_refused(tmp_path: Path, signature: list[str] | None, words: str) -> None:
-    folder = of_cuda(tmp_path, signature)
+def test_a_signature_that_cannot_be_called_is_refused(
+    write: Write, signature: list[str], case: str, words: str
+) -> None:
+    folder = write(*of_cuda(signature, case))
     message = refusal(folder)
     assert message.startswith(f"{folder / 'problem.toml'}: ")
     assert words in message
 
 
-def test_a_signature_goes_with_the_cases(tmp_path: Path) -> None:
-    compiled = CUDA.replace('tries = "two"', 'tries = "two", compiled = true')
-    assert "case 'n-2': compiled is for the language triton" in refusal(of_cuda(tmp_path, SIGNATURE, compiled))
-    halves = CUDA.replace('tries = "two"', 'tries = "two", dtype = "float16"')
-    assert "case 'n-2' is float16, and tensors of the language cuda are float32" in refusal(
-        of_cuda(tmp_path, SIGNATURE, halves)
-    )
-    windows = CUDA.replace('tries = "two"', 'tries = "two", cpu_windows = 8')
-    load_assignment(of_cuda(tmp_path, SIGNATURE, windows))
-    rows = [*SIGNATURE[:2], "int rows = x.shape[0]", SIGNATURE[3]]
-    assert "cpu_windows needs a signature whose sizes are all numel()" in refusal(of_cuda(tmp_path, rows, windows))
-    triton = tmp_path / "double"
-    (triton / "problem.toml").write_text(
-        TOML.replace('language = "triton"', f'language = "triton"\nsignature = {SIGNATURE}')
-    )
-    assert "signature is for the language cuda" in refusal(triton)
+# What varies in a part ------------------------------------------------------------------------------------------------
+
+FACTORS = """
+[[part.factor]]
+name = "size"
+title = "the size"
+group = "sizes"
+levels = [{ name = "seven", words = "7" }, { name = "n-0", words = "0", n = 0 }]
+[[part.factor]]
+name = "kind"
+title = "the dtype"
+group = "sizes"
+levels = [{ name = "full", words = "float32" }, { name = "half", words = "float16", dtype = "float16" }]
+[[part.excluded]]
+levels = { size = ["n-0"], kind = ["half"] }
+why = "nothing has no half"
+"""
+PAIRS = [("[[part.speed]]", f"{FACTORS}\n[[part.speed]]"), ('checks = ["test_extra"]', "pairs = true")]
+GROUP, EXCLUDED = "part.0: the group of factor 'size' is", "part.0: excluded:"
+COMBINED = "part,size,kind\nforward,n-0,full\nforward,seven,full\n"
+
+
+def test_levels_and_combinations_become_cases(write: Write) -> None:
+    folder = write(*PAIRS)
+    (folder / "combinations.csv").write_text(COMBINED)
+    cases = [(case.name, case.tries, case.levels) for case in load_assignment(folder).spec.parts[0].cases[2:]]
+    assert cases == [
+        ("n-0", "0", {"size": "n-0", "kind": "full"}),
+        ("half", "float16", {"size": "seven", "kind": "half"}),
+        ("pair-1", "0", {"size": "n-0", "kind": "full"}),
+        ("pair-2", "7, float32", {"size": "seven", "kind": "full"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('size"\ngroup = "sizes"', 'size"\ngroup = "size"', f"{GROUP} 'size'; the groups of this part are sizes, checks"),
+        ('{ size = ["n-0"]', '{ length = ["n-0"]', f"{EXCLUDED} there is no factor 'length'; those of this part are size, kind"),
+        ('{ size = ["n-0"]', '{ size = ["n-0", "n-1"]', f"{EXCLUDED} the factor 'size' has no level 'n-1'; its levels are seven, n-0"),
+        ('dtype = "float16"', 'dtype = "bfloat16"', "(whole file): case 'half' is bfloat16, but [tolerance] floor has no bfloat16"),
+        ('words = "float16", ', 'words = "float16", n = 1, ', "two factors of part 'forward' set 'n'"),
+    ],
+)  # fmt: skip
+def test_a_contract_that_names_what_is_not_there_is_refused(write: Write, old: str, new: str, words: str) -> None:
+    assert FACTORS.count(old) == 1
+    folder = write((PAIRS[0][0], f"{FACTORS.replace(old, new)}\n[[part.speed]]"), PAIRS[1])
+    (folder / "combinations.csv").write_text("part,size,kind\nforward,n-0,half\n")
+    assert refusal(folder) == f"{folder / 'problem.toml'}: {words}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be used; `python -m grader.combinations` writes it anew (FileNotFoundError: "),
+        (COMBINED.replace("n-0", "n-1"), "the factor 'size' of part 'forward' has no level 'n-1'; `python -m grader."),
+        (
+            COMBINED.replace("kind", "dtype"),
+            "the factor 'kind' of part 'forward' has no level None; `python -m grader.",
+        ),
+        (
+            COMBINED.replace("forward", "backward"),
+            "problem.toml has no part 'backward'; `python -m grader.combinations` ",
+        ),
+    ],
+)
+def test_combinations_of_another_contract_are_refused(write: Write, text: str | None, words: str) -> None:
+    folder = write(*PAIRS)
+    if text is not None:
+        (folder / "combinations.csv").write_text(text)
+    message = refusal(folder)
+    assert message.startswith(f"{folder / 'combinations.csv'}: {words}")
+    assert len(message.splitlines()) == 1
+
+
+# Files and folders ----------------------------------------------------------------------------------------------------
 
 
 def test_the_same_name_may_be_there_in_another_part_and_for_speed(write: Write) -> None:
@@ -379,65 +427,18 @@ cases = [{ name = "n-1", tries = "one" }]
     assert "two parts are named 'forward'" in refusal(folder)
 
 
-# Speed ----------------------------------------------------------------------------------------------------------------
-
-ALL_OF_SPEED = """n = 1000
-dtype = "float16"
-devices = ["cuda"]
-roofline = "matmul"
-others = ["sdpa_flash", "sdpa_cudnn"]
-memory_gib = 36.5
-smaller = [{ n = 500, memory_gib = 9 }, { n = 250, causal = true }]
-"""
-
-
-def with_timing(line: str) -> tuple[str, str]:
-    return ("[tolerance]", f"[timing]\n{line}\n\n[tolerance]")
-
-
-def test_a_speed_case_says_as_little_as_it_must(write: Write) -> None:
-    (speed,) = load_assignment(write()).spec.parts[0].speed
-    assert (speed.name, speed.dtype, speed.devices, speed.roofline) == ("large", "float32", ("cuda",), "copy")
-    assert (speed.others, speed.memory_gib, speed.smaller, speed.params) == ((), None, (), {"n": 1000})
-    assert [(band.vs, band.speedup, band.points) for band in speed.bands] == [("eager", 0.5, 1), ("compile", 2, 1.5)]
-
-
-def test_every_field_of_a_speed_case_is_read(write: Write) -> None:
-    (speed,) = load_assignment(write(("n = 1000\n", ALL_OF_SPEED))).spec.parts[0].speed
-    assert (speed.dtype, speed.devices, speed.roofline) == ("float16", ("cuda",), "matmul")
-    assert (speed.others, speed.memory_gib, speed.params) == (("sdpa_flash", "sdpa_cudnn"), 36.5, {"n": 1000})
-    sizes = [(size.params, size.memory_gib) for size in speed.smaller]
-    assert sizes == [({"n": 500}, 9), ({"n": 250, "causal": True}, None)]
-
-
-def test_a_timing_table_changes_what_it_names(write: Write) -> None:
-    assert load_assignment(write(name="without")).spec.timing == Timing()
-    timing = load_assignment(write(with_timing("rounds = 9\nmargin = 0.1\nbudget_s = 5.5"))).spec.timing
-    assert timing == Timing(rounds=9, margin=0.1, budget_s=5.5)
-
-
-def test_a_copy_may_be_the_limit_on_a_cpu_too(write: Write) -> None:
-    (speed,) = load_assignment(write(("n = 1000\n", 'n = 1000\ndevices = ["cpu", "cuda"]\n'))).spec.parts[0].speed
-    assert (speed.devices, speed.roofline) == (("cpu", "cuda"), "copy")
-
-
-# Files and folders ----------------------------------------------------------------------------------------------------
-
-
-def test_a_missing_problem_toml_says_what_an_assignment_is(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    message = refusal(tmp_path / "empty")
-    assert (
-        message
-        == f"{tmp_path}/empty/problem.toml: not found; an assignment is a folder with problem.toml and problem.py"
-    )
-
-
-@pytest.mark.parametrize("text", [b"title = ", b"[[part]\n", b"\xff\xfe", b'title = "a"\ntitle = "b"\n'])
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "problem.toml").write_bytes(text)
-    assert refusal(tmp_path / "broken").startswith(f"{tmp_path}/broken/problem.toml: ")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "not found; an assignment is a folder with problem.toml and problem.py"),
+        (b"title = ", "Invalid value"),
+        (b"\xff\xfe", "'utf-8' codec can't decode"),
+    ],
+)
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: bytes | None, words: str) -> None:
+    if text is not None:
+        (tmp_path / "problem.toml").write_bytes(text)
+    assert refusal(tmp_path).startswith(f"{tmp_path}/problem.toml: {words}")
 
 
 def test_a_file_that_an_editor_on_windows_saved_is_read(write: Write) -> None:
@@ -446,78 +447,43 @@ def test_a_file_that_an_editor_on_windows_saved_is_read(write: Write) -> None:
     assert load_assignment(path.parent).points == 10
 
 
-def test_an_empty_file_names_everything_that_is_required(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "problem.toml").touch()
-    message = refusal(tmp_path / "empty")
-    for key in ("title", "file", "entry", "language", "limits", "tolerance", "part"):
-        assert f"problem.toml: {key}: Field required" in message
-
-
 def test_a_folder_with_an_odd_name_is_refused(write: Write) -> None:
     assert "named with letters, digits and _" in refusal(write(name="my-lab"))
 
 
-# The course -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def course(write: Write, tmp_path: Path) -> Path:
-    """A course of three: `second` has order 1, `first` and `third` have order 3."""
-    for name, order in (("third", 3), ("first", 3), ("second", 1)):
-        folder = write(("order = 3", f"order = {order}"), name=name)
-        (tmp_path / "course" / "assignments").mkdir(parents=True, exist_ok=True)
-        folder.rename(tmp_path / "course" / "assignments" / name)
-    return tmp_path / "course"
-
-
-def test_assignments_come_in_the_courses_order_then_by_name(course: Path) -> None:
-    assert [one.name for one in load_course(course)] == ["second", "first", "third"]
-
-
-def test_only_the_named_assignments_are_read(course: Path) -> None:
-    (course / "assignments" / "first" / "problem.toml").write_text("broken")
-    assert [one.name for one in load_course(course, ["third", "second"])] == ["second", "third"]
-
-
-def test_hidden_folders_and_files_are_no_assignments(course: Path) -> None:
-    (course / "assignments" / ".git").mkdir()
-    (course / "assignments" / "__pycache__").mkdir()
-    (course / "assignments" / "notes.txt").touch()
-    assert len(load_course(course)) == 3
-
-
-def test_an_unknown_assignment_is_refused_with_the_known_ones(course: Path) -> None:
-    with pytest.raises(CourseError, match="no assignment 'fourth'; this course has: first, second, third"):
-        load_course(course, ["first", "fourth"])
-
-
-def test_a_folder_that_is_no_course_is_refused(tmp_path: Path) -> None:
+def test_a_course_is_its_assignments_in_their_order_then_by_name(write: Write, tmp_path: Path) -> None:
     with pytest.raises(CourseError, match="no such folder; a course has the folders assignments/"):
-        load_course(tmp_path)
-    (tmp_path / "assignments").mkdir()
+        load_course(tmp_path / "course")
+    rooms = tmp_path / "course" / "assignments"
+    for name in (".git", "__pycache__"):
+        (rooms / name).mkdir(parents=True)
+    (rooms / "notes.txt").touch()
     with pytest.raises(CourseError, match="no assignments in it"):
-        load_course(tmp_path)
+        load_course(tmp_path / "course")
+    for name, order in (("third", 3), ("first", 3), ("second", 1)):
+        write(("order = 3", f"order = {order}"), name=name).rename(rooms / name)
+    assert [one.name for one in load_course(tmp_path / "course")] == ["second", "first", "third"]
+    (rooms / "first" / "problem.toml").write_text("broken")
+    assert [one.name for one in load_course(tmp_path / "course", ["third", "second"])] == ["second", "third"]
+    with pytest.raises(CourseError, match="no assignment 'fourth'; this course has: first, second, third"):
+        load_course(tmp_path / "course", ["first", "fourth"])
 
 
 # This course ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_courses_four_assignments_are_worth_a_hundred_points() -> None:
+def test_the_courses_four_assignments_are_worth_a_hundred_points_all_of_which_can_be_had() -> None:
     course = load_course(ROOT)
     assert [one.name for one in course] == ["cuda_gelu", "triton_gelu", "softmax", "flash_attention"]
     assert sum(one.points for one in course) == 100
-
-
-@pytest.mark.parametrize("assignment", load_course(ROOT), ids=lambda one: one.name)
-def test_every_assignment_has_its_stub_its_answer_and_points_for_everything(assignment: Assignment) -> None:
-    assert (ROOT / "starter" / assignment.spec.file).is_file()
-    assert (ROOT / "reference" / assignment.spec.file).is_file()
-    for part in assignment.spec.parts:
-        assert part.speed_points > 0
-        assert all(group.points > 0 for group in part.groups)
-        for speed in part.speed:
-            assert [band.speedup for band in speed.bands] == sorted(band.speedup for band in speed.bands)
+    for assignment in course:
+        assert (ROOT / "starter" / assignment.spec.file).is_file()
+        assert (ROOT / "reference" / assignment.spec.file).is_file()
+        for part in assignment.spec.parts:
+            assert part.speed_points > 0
+            assert all(group.points > 0 for group in part.groups)
+            for speed in part.speed:
+                assert [band.speedup for band in speed.bands] == sorted(band.speedup for band in speed.bands)
 
 
 def test_passing_shows_values_unless_any_answer_is_right_or_only_addresses_were_looked_at() -> None:
@@ -530,24 +496,3 @@ def test_passing_shows_values_unless_any_answer_is_right_or_only_addresses_were_
     assert {key for key, value in shows.items() if not value} == {
         ("n-0", "cpu"), ("n-0", "cuda"), ("beyond-2-31", "cpu"),
     }  # fmt: skip
-
-
-# What is compiled, repeated and drawn ---------------------------------------------------------------------------------
-
-
-def test_a_case_may_be_compiled_and_repeated(write: Write) -> None:
-    change = ("calls = 3", "calls = 3, compiled = true, repeats = 3")
-    other = (
-        'title = "Doubling"',
-        'title = "Doubling"\ngpu = "B200"\nother_gpus = ["A100"]\nexamples = { cpu = 2, cuda = 9 }',
-    )
-    spec = load_assignment(write(change, other)).spec
-    case = next(case for part in spec.parts for case in part.cases if case.compiled)
-    assert case.repeats == 3
-    assert (spec.gpu.arch, [one.arch for one in spec.other_gpus]) == ("sm_100", ["sm_80"])
-    assert spec.examples == {"cpu": 2, "cuda": 9}
-
-
-def test_a_case_may_run_under_a_tool(write: Write) -> None:
-    spec = load_assignment(write(("calls = 3", 'calls = 3, tool = "racecheck", devices = ["cuda"]'))).spec
-    assert [case.tool for part in spec.parts for case in part.cases if case.tool] == ["racecheck"]

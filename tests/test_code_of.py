@@ -158,17 +158,17 @@ def written(form: str, words: str) -> str:
     return form.replace("{quoted}", quoted).replace("{}", words)
 
 
-@pytest.mark.parametrize("where", HIDDEN)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_what_is_no_code_answers_nothing(tmp_path: Path, question: str, where: str) -> None:
+def test_what_is_code_answers_and_what_is_none_does_not(tmp_path: Path, question: str) -> None:
     words, ask = QUESTIONS[question]
-    assert not ask(tmp_path, written(HIDDEN[where], words))
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_what_is_code_answers(tmp_path: Path, question: str) -> None:
-    words, ask = QUESTIONS[question]
+    assert not ask(tmp_path, "".join(written(form, words) for form in HIDDEN.values()))
     assert ask(tmp_path, f"\n{words}\n")
+
+
+@pytest.mark.parametrize("where", HIDDEN)
+def test_what_is_no_code_answers_nothing(where: str) -> None:
+    source = written(HIDDEN[where], "cublasSgemm(handle);")
+    assert not cuda_findings(included_from("f", {"f": source}), "f", ["cublas"])
 
 
 @pytest.mark.parametrize("where", ALIVE)

@@ -22,8 +22,8 @@ from grader.problem import (
     load_problem,
     signature_fault,
 )
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
 CASES = {case.id: case for case in bind_cases(load_course(ROOT), "cpu")}
 
@@ -100,11 +100,17 @@ def refusal(refused: Callable[..., object], *arguments: object) -> str:
 # Loading --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_problem_is_loaded_with_its_params(write: Write) -> None:
-    problem, model = load_problem(write())
+def test_a_problem_is_loaded_with_its_params_and_mistakes(write: Write) -> None:
+    assignment = write()
+    problem, model = load_problem(assignment)
     assert model.__name__ == "DoubleParams"
     call = problem.make_inputs(model(n=3), torch.float32, torch.Generator().manual_seed(1))
     assert problem.outputs(call) == {"y": (3,)}
+    assert problem.mistakes is None
+    (assignment.folder / "mistakes.py").write_text(MISTAKES)
+    mistakes = load_problem(assignment)[0].mistakes
+    assert mistakes is not None
+    assert list(mistakes.suspects(call, {}, 0)) == []
 
 
 @pytest.mark.parametrize(
@@ -128,34 +134,21 @@ def test_a_file_that_cannot_be_used_is_refused_by_name(write: Write, file: str, 
     assert refusal(load_problem, assignment).startswith(f"{folder / file}: {words}")
 
 
-def test_mistakes_are_optional(write: Write) -> None:
-    assignment = write()
-    assert load_problem(assignment)[0].mistakes is None
-    (assignment.folder / "mistakes.py").write_text(MISTAKES)
-    mistakes = load_problem(assignment)[0].mistakes
-    assert mistakes is not None
-    assert list(mistakes.suspects(Call({}), {}, 0)) == []
-
-
 MISTAKES = "def suspects(call, got, first): return ()"
 SIGNATURE = '["const float* x", "float* y", "int64_t n = x.shape[0]", "cudaStream_t stream"]'
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("signature", "words"),
     [
-        ("", "", ""),
-        ("* x", "* a", "its inputs are ['a'], those of problem.py ['x']"),
-        ("int64_t n", "float beta", "its options are ['beta'], those of problem.py []"),
-        ("shape[0]", "shape[1]", "n is x.shape[1], and x has the shape (3,)"),
-        ('"float* y"', '"float* y", "float* z"', "its outputs are ['y', 'z'], those of problem.py ['y']"),
+        (SIGNATURE, ""),
+        (SIGNATURE.replace("* x", "* a").replace("x.", "a."), "its inputs are ['a'], those of problem.py ['x']"),
+        (SIGNATURE.replace("int64_t n = x.shape[0]", "float b"), "its options are ['b'], those of problem.py []"),
+        (SIGNATURE.replace("shape[0]", "shape[1]"), "n is x.shape[1], and x has the shape (3,)"),
+        (SIGNATURE.replace("y", 'y", "float* z'), "its outputs are ['y', 'z'], those of problem.py ['y']"),
     ],
 )
-def test_a_signature_goes_with_the_calls_of_its_problem(write: Write, old: str, new: str, words: str) -> None:
-    signature = SIGNATURE.replace(old, new, 1) if old else SIGNATURE
-    for before, after in (("* a", "a."), ("float beta", "")):
-        if before in signature:
-            signature = signature.replace("x.", after) if after else signature.replace(" = x.shape[0]", "")
+def test_a_signature_goes_with_the_calls_of_its_problem(write: Write, signature: str, words: str) -> None:
     toml = TOML.replace('"double.py"', '"double.cu"').replace('"triton"', f'"cuda"\nsignature = {signature}')
     toml = toml.replace("scale = { y =", "scale = { z = 'all', y =") if "z" in signature else toml
     assignment = write()
@@ -210,15 +203,9 @@ def test_a_wrong_key_of_a_case_is_named_with_file_part_case_and_what_is_allowed(
     assert ", ".join(common) in message
 
 
-@pytest.mark.parametrize(
-    ("toml", "words"),
-    [
-        (('y = "element"', 'y = "element", z = "all"'), "[tolerance] scale names the output 'z'; those of problem.py are y"),
-        (('y = "element"', 'Y = "element"'), "[tolerance] scale names the output 'Y'; those of problem.py are y"),
-    ],
-)  # fmt: skip
-def test_a_name_of_problem_toml_that_nothing_has_is_refused(write: Write, toml: Change, words: str) -> None:
-    assignment = write(toml=toml)
+def test_an_output_of_problem_toml_that_nothing_has_is_refused(write: Write) -> None:
+    assignment = write(toml=('y = "element"', 'y = "element", z = "all"'))
+    words = "[tolerance] scale names the output 'z'; those of problem.py are y"
     assert refusal(bind_cases, [assignment], "cpu").startswith(f"{assignment.folder / 'problem.toml'}: {words}")
 
 
@@ -242,17 +229,22 @@ def test_a_check_that_is_no_check_is_refused(write: Write, named: str, code: str
 
 
 @pytest.mark.parametrize(
-    ("toml", "baselines", "words"),
+    ("others", "baselines", "words"),
     [
-        (("n = 1000", 'n = 1000\nothers = ["liger"]'), "def eager(x): pass", "lacks the function liger(), which speed case 'large'"),
-        (("n = 1000", "n = 1000"), "def eagre(x): pass", "lacks the function eager(), which speed case 'large'"),
-        (("n = 1000", "n = 1000"), "def eager(x) pass", "SyntaxError: "),
+        ("", None, "not found; speed is measured against its function `eager`"),
+        ('others = ["liger"]', "def eager(x): pass", "lacks the function liger(), which speed case 'large'"),
+        ("", "def eagre(x): pass", "lacks the function eager(), which speed case 'large'"),
+        ("", "def eager(x) pass", "SyntaxError: "),
     ],
-)  # fmt: skip
-def test_an_entrant_that_baselines_lack_is_refused(write: Write, toml: Change, baselines: str, words: str) -> None:
-    assignment = write(toml=toml)
-    (assignment.folder / "baselines.py").write_text(baselines)
-    assert refusal(bind_speed_cases, [assignment]).startswith(f"{assignment.folder / 'baselines.py'}: {words}")
+)
+def test_an_entrant_that_baselines_lack_is_refused(
+    write: Write, others: str, baselines: str | None, words: str
+) -> None:
+    path = (assignment := write(toml=("n = 1000", f"n = 1000\n{others}"))).folder / "baselines.py"
+    path.unlink()
+    if baselines is not None:
+        path.write_text(baselines)
+    assert refusal(bind_speed_cases, [assignment]).startswith(f"{path}: {words}")
 
 
 def test_the_outputs_of_each_part_may_differ(write: Write) -> None:
@@ -268,10 +260,9 @@ def test_the_outputs_of_each_part_may_differ(write: Write) -> None:
 
 
 def test_every_case_of_the_course_binds_on_both_devices() -> None:
-    course = load_course(ROOT)
-    on_cpu, on_gpu = bind_cases(course, "cpu"), bind_cases(course, "cuda")
-    assert [case.id for case in on_cpu] == [case.id for case in on_gpu]
-    assert len({case.id for case in on_cpu}) == len(on_cpu)
+    on_gpu = bind_cases(load_course(ROOT), "cuda")
+    assert list(CASES) == [case.id for case in on_gpu]
+    assert len(set(CASES)) == len(on_gpu)
 
 
 # Speed cases ----------------------------------------------------------------------------------------------------------
@@ -284,14 +275,16 @@ def speed_of(assignment: Assignment) -> SpeedSizes:
     return sizes
 
 
-def test_a_speed_case_has_its_sizes_in_order_each_with_what_it_needs(write: Write) -> None:
+def test_a_speed_case_has_its_sizes_in_order_each_with_what_it_needs_and_is_told_by(write: Write) -> None:
     """What a smaller size does not say is as declared, but for the memory."""
-    assignment = write(toml=("n = 1000\n", SMALLER))
-    assert [(one.params.model_dump(), one.memory_gib) for one in speed_of(assignment).cases] == [
-        ({"n": 1000, "factor": 3.0}, 36),
-        ({"n": 100, "factor": 3.0}, 9.5),
-        ({"n": 10, "factor": 4.0}, None),
+    sizes = speed_of(write(toml=("n = 1000\n", SMALLER)))
+    assert [(one.params.model_dump(), one.memory_gib, one.case.tries) for one in sizes.cases] == [
+        ({"n": 1000, "factor": 3.0}, 36, "n 1000"),
+        ({"n": 100, "factor": 3.0}, 9.5, "n 100"),
+        ({"n": 10, "factor": 4.0}, None, "n 10, factor 4.0"),
     ]
+    assert sizes.declared is sizes.cases[0]
+    assert {case.id for case in sizes.cases} == {"doubling-forward-speed-large"}
 
 
 @pytest.mark.parametrize(
@@ -366,12 +359,6 @@ def test_on_a_cpu_a_speed_case_may_be_short(write: Write) -> None:
     speed_of(write(toml=("n = 1000\n", 'n = 1000\ndevices = ["cpu"]\n'), problem=(COST, "Cost(8, 8)")))
 
 
-def test_speed_without_baselines_is_refused_by_name(write: Write) -> None:
-    assignment = write()
-    (assignment.folder / "baselines.py").unlink()
-    assert "baselines.py: not found; speed is measured against its function `eager`" in refusal(speed_of, assignment)
-
-
 @pytest.mark.parametrize(
     ("gib", "n", "needed_gib"),
     [(140, 1000, 36), (36, 1000, 36), (35.9, 100, 9.5), (9.5, 100, 9.5), (9.4, 10, 0), (0.0, 10, 0)],
@@ -392,13 +379,6 @@ def test_where_no_size_fits_there_is_none(write: Write) -> None:
     assert sizes.fitting(4.9) is None
 
 
-def test_a_size_is_told_by_what_the_case_says(write: Write) -> None:
-    sizes = speed_of(write(toml=("n = 1000\n", SMALLER)))
-    assert [case.case.tries for case in sizes.cases] == ["n 1000", "n 100", "n 10, factor 4.0"]
-    assert sizes.declared is sizes.cases[0]
-    assert {case.id for case in sizes.cases} == {"doubling-forward-speed-large"}
-
-
 @pytest.mark.parametrize(
     ("name", "size"),
     [("softmax-softmax-speed-wide", "shape 16384 × 16384"), ("flash_attention-forward-speed-causal", "causal")],
@@ -409,10 +389,9 @@ def test_shapes_and_switches_are_told_in_words(name: str, size: str) -> None:
 
 
 def test_a_speed_case_whose_size_stands_in_the_parts_defaults_can_be_bound(write: Write) -> None:
-    assignment = write(toml=("defaults = { factor = 3.0 }", "defaults = { factor = 3.0, n = 9 }"))
-    (assignment.folder / "problem.toml").write_text(
-        (assignment.folder / "problem.toml").read_text().replace("n = 1000\n", "")
-    )
+    assignment = write(toml=("n = 1000\n", ""))
+    toml = assignment.folder / "problem.toml"
+    toml.write_text(toml.read_text().replace("{ factor = 3.0 }", "{ factor = 3.0, n = 9 }"))
     case = speed_of(load_assignment(assignment.folder)).declared
     assert case.params.model_dump() == {"n": 9, "factor": 3.0}
     assert case.case.tries == "the size of the part's defaults"
@@ -468,12 +447,6 @@ def test_every_speed_case_of_the_course_can_be_bound() -> None:
 # Files beside problem.py ----------------------------------------------------------------------------------------------
 
 
-def test_a_file_beside_another_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "baselines.py").write_text("def eager(x): return x + 1")
-    module = load_beside(str(tmp_path / "problem.py"), "baselines.py")
-    assert module.eager(1) == 2
-
-
 def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> None:
     found = []
     for name in ("first", "second"):
@@ -506,23 +479,17 @@ def same(first: Call, second: Call) -> bool:
     return all(torch.equal(a, b) for a, b in zip(first.args.values(), second.args.values(), strict=True))
 
 
-def test_the_same_seed_gives_the_same_inputs_again() -> None:
-    for case in (CASES["softmax-softmax-3x1000"], CASES["flash_attention-backward-n-48"]):
-        first, second = case.inputs(7, 0, CPU), case.inputs(7, 0, CPU)
-        assert same(first, second)
-        assert first.upstream is second.upstream is None or torch.equal(first.upstream, second.upstream)
-
-
-def test_every_call_case_part_and_seed_has_inputs_of_its_own() -> None:
+def test_the_same_seed_gives_the_same_inputs_again_and_whatever_else_differs_others() -> None:
     forward, backward = CASES["flash_attention-forward-n-48"], CASES["flash_attention-backward-n-48"]
-    calls = [
-        forward.inputs(7, 0, CPU),
-        forward.inputs(7, 1, CPU),
-        forward.inputs(8, 0, CPU),
-        backward.inputs(7, 0, CPU),
-    ]
+    calls = [case.inputs(seed, number, CPU) for case, seed, number in (
+        (forward, 7, 0), (forward, 7, 1), (forward, 8, 0), (backward, 7, 0),
+    )]  # fmt: skip
     for number, one in enumerate(calls):
         assert not any(same(one, other) for other in calls[:number])
+    again = backward.inputs(7, 0, CPU)
+    assert same(calls[-1], again)
+    assert again.upstream is not None
+    assert torch.equal(calls[-1].upstream, again.upstream)
 
 
 @pytest.mark.parametrize("seed", [0, 2**53 - 1, 2**63 - 1])
@@ -556,6 +523,14 @@ def test_layouts_are_what_their_names_say(name: str, stride: tuple[int, ...], st
     assert (first.stride(), first.storage_offset()) == (stride, start)
 
 
+def test_an_expanded_upstream_has_one_number_and_one_tensor_is_passed_three_times() -> None:
+    upstream = CASES["flash_attention-backward-expanded"].inputs(1, 0, CPU).upstream
+    assert upstream is not None
+    assert upstream.stride() == (0, 0, 0)
+    q, k, v = CASES["flash_attention-backward-one-tensor"].inputs(1, 0, CPU).args.values()
+    assert q is k is v
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("permuted", ["no", "transposed", "first-two", "last-two", "rotated", "rotated-back"])
 @pytest.mark.parametrize("layout", ["contiguous", "slice", "strided", "steps"])
@@ -568,12 +543,6 @@ def test_a_layout_changes_no_value(permuted: str, layout: str, dtype: torch.dtyp
     )
     assert torch.equal(straight, there)
     assert there.shape == (7, 13, 15)
-
-
-def test_an_expanded_upstream_has_one_number() -> None:
-    upstream = CASES["flash_attention-backward-expanded"].inputs(1, 0, CPU).upstream
-    assert upstream is not None
-    assert upstream.stride() == (0, 0, 0)
 
 
 def test_values_are_what_their_names_say() -> None:
@@ -599,8 +568,7 @@ def test_values_are_what_their_names_say() -> None:
 def test_the_tail_of_the_extremes_is_extreme_too() -> None:
     for name in ("cuda_gelu-gelu-extremes", "triton_gelu-gelu-extremes"):
         x = CASES[name].inputs(1, 0, CPU).args["x"]
-        assert len(x) % 4 == 3
-        assert len(x) % 16 == 7
+        assert (len(x) % 4, len(x) % 16) == (3, 7)
         assert float(x[-3:].abs().min()) >= 100
         assert (x[-3:] < 0).any(), name
 
@@ -625,12 +593,6 @@ def test_late_keys_are_far_above_all_others_and_masked_for_most_rows() -> None:
     )
     assert n % 64
     assert n % 16
-
-
-def test_one_tensor_is_passed_three_times() -> None:
-    q, k, v = CASES["flash_attention-backward-one-tensor"].inputs(1, 0, CPU).args.values()
-    assert q is k
-    assert k is v
 
 
 @pytest.mark.parametrize(("assignment", "count"), [("cuda_gelu", 64), ("triton_gelu", 64), ("triton_gelu", 7)])
@@ -662,14 +624,10 @@ def test_a_case_in_pieces_needs_a_problem_that_cuts_it(write: Write) -> None:
 
 def test_the_gelu_oracle_is_the_tanh_form() -> None:
     x = torch.tensor([-5.0, -1.0, -0.5, 0.0, 0.25, 1.0, 3.0, 1e4, -1e4], dtype=torch.float32)
-    expected = [0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))) for v in x.double().tolist()]
+    expected = torch.nn.functional.gelu(x.double(), approximate="tanh")
     for name in ("cuda_gelu-gelu-n-1", "triton_gelu-gelu-n-1"):
         y = CASES[name].problem.oracle(Call({"x": x}))["y"]
-        assert y.dtype == torch.float64
-        assert y.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-300)
-    assert expected[5] == pytest.approx(
-        0.8411919906082768, rel=1e-12
-    )  # PyTorch's documentation of approximate='tanh' agrees
+        torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-300)
 
 
 def test_the_softmax_oracle_is_the_quotient_of_exponentials() -> None:
@@ -680,45 +638,24 @@ def test_the_softmax_oracle_is_the_quotient_of_exponentials() -> None:
     assert y[0].tolist() == pytest.approx([math.exp(v) / total for v in row], rel=1e-12)
 
 
-def attention_by_hand(
-    q: list[list[float]], k: list[list[float]], v: list[list[float]], causal: bool
-) -> list[list[float]]:
-    result = []
-    for i, query in enumerate(q):
-        seen = range(i + 1 if causal else len(k))
-        weights = [math.exp(sum(a * b for a, b in zip(query, k[j], strict=True)) / math.sqrt(len(query))) for j in seen]
-        result.append(
-            [sum(w * v[j][c] for w, j in zip(weights, seen, strict=True)) / sum(weights) for c in range(len(v[0]))]
-        )
-    return result
-
-
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_attention_oracle_is_what_loops_compute_and_its_gradient_the_slope(causal: bool) -> None:
+def test_the_attention_oracle_is_what_pytorchs_own_attention_computes(causal: bool) -> None:
     generator = torch.Generator().manual_seed(1)
-    args = {name: torch.randn(2, 5, 4, generator=generator, dtype=torch.float64) for name in "qkv"}
-    upstream = torch.randn(2, 5, 4, generator=generator, dtype=torch.float64)
-    oracle, options = CASES["flash_attention-backward-n-1"].problem.oracle, {"is_causal": causal}
-    o = oracle(Call(args, options))["o"]
-    for batch in range(2):
-        by_hand = attention_by_hand(*(tensor[batch].tolist() for tensor in args.values()), causal)
-        assert o[batch].flatten().tolist() == pytest.approx([one for row in by_hand for one in row], rel=1e-12)
-    gradients = oracle(Call(args, options, upstream))
-    assert list(gradients) == ["dq", "dk", "dv", "o"]
-    step = 1e-5
-    for name, tensor in args.items():
-        for place in ((0, 0, 0), (1, 2, 1), (0, 4, 2)):
-            ends = []
-            for sign in (1, -1):
-                moved = tensor.clone()
-                moved[place] += sign * step
-                ends.append(float((oracle(Call(args | {name: moved}, options))["o"] * upstream).sum()))
-            assert float(gradients[f"d{name}"][place]) == pytest.approx(
-                (ends[0] - ends[1]) / (2 * step), rel=1e-5, abs=1e-8
-            )
+    q, k, v, upstream = (torch.randn(2, 5, 4, generator=generator, dtype=torch.float64) for _ in range(4))
+    call = Call({"q": q, "k": k, "v": v}, {"is_causal": causal}, upstream)
+    leaves = [one.clone().requires_grad_() for one in (q, k, v)]
+    o = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+    gradients = torch.autograd.grad(o, leaves, upstream)
+    expected = dict(zip(("dq", "dk", "dv", "o"), (*gradients, o.detach()), strict=True))
+    oracle = CASES["flash_attention-backward-n-1"].problem.oracle(call)
+    assert list(oracle) == list(expected)
+    for name, tensor in oracle.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "cpu" in case.case.devices])
+@pytest.mark.parametrize(
+    "name", [name for name, one in CASES.items() if "cpu" in one.case.devices and not one.case.is_combination]
+)
 def test_oracle_and_baseline_give_the_declared_outputs(name: str) -> None:
     case = CASES[name]
     call = case.inputs(1, 0, CPU)
@@ -748,7 +685,7 @@ def test_costs_count_bytes_once_and_flops_by_the_formulas() -> None:
 # Slices ---------------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(1, 17), st.integers(1, 5), st.integers(1, 100))
+@given(st.integers(0, 17), st.integers(1, 5), st.integers(1, 100))
 def test_a_function_of_rows_may_be_computed_by_slices(rows: int, columns: int, elements: int) -> None:
     generator = torch.Generator().manual_seed(rows * 100 + columns)
     x, z = (torch.randn(rows, columns, generator=generator) for _ in range(2))
@@ -758,13 +695,7 @@ def test_a_function_of_rows_may_be_computed_by_slices(rows: int, columns: int, e
         seen.append(len(a))
         return torch.softmax(a.double() * b.double(), -1)
 
-    sliced = by_slices(function, x, z, out_dtype=torch.float64, elements=elements)
+    sliced = by_slices(function, x, z, out_dtype=torch.bfloat16, elements=elements)
     assert sum(seen) == rows
     assert max(seen) <= max(1, elements // columns)
-    assert torch.equal(sliced, function(x, z))
-
-
-@pytest.mark.parametrize(("shape", "elements"), [((4, 2), 2), ((4, 2), 10**6), ((0,), 2)])
-def test_slices_have_the_asked_dtype_and_nothing_is_one_too(shape: tuple[int, ...], elements: int) -> None:
-    result = by_slices(torch.exp, torch.ones(shape), out_dtype=torch.float64, elements=elements)
-    assert (result.dtype, result.shape) == (torch.float64, shape)
+    assert torch.equal(sliced, function(x, z).bfloat16())

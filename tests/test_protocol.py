@@ -10,140 +10,70 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grader import protocol
 from grader.pool import replies
 from grader.protocol import (
     MAX_FRAME_BYTES,
-    Build,
     Collect,
-    CompiledCall,
-    CompiledKernel,
-    CompiledText,
-    Fork,
     Frame,
-    Gpu,
-    GpuTrace,
-    LaunchedKernel,
-    Load,
-    MakeCalls,
-    Memory,
-    Operands,
-    Parameter,
-    Prepare,
     ProtocolError,
-    RanKernel,
-    RanLaunch,
-    RanOperator,
     Reader,
-    Reap,
-    Ref,
-    Release,
     Reply,
     Request,
-    Returned,
     Tidy,
-    Time,
-    Trace,
-    TracedAccess,
-    TracedDot,
-    TracedLaunch,
-    TracedOperator,
-    TracedTensor,
-    WorkerError,
     Yardstick,
     encode,
     send,
 )
 from tests.support.open_files import open_files
 
-X, Y = Ref("float32", 0, (2, 3), (3, 1)), Ref("float32", 64, (), ())
-CALLS = (Operands((X, Y), None, (Y,)), Operands((X,), X, (X, Y, Y)))
-BUILD = Build("g++", 1.5, None, "sm_90", (Parameter("const float*", "x"), Parameter("int64_t", "n", "x", 0)))
-GPU = Gpu("NVIDIA X", (9, 0), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
-TEXT = CompiledText("ptx", "eJwDAAAAAAE=")
-KERNEL = CompiledKernel("k", 4, 0, "words", (TEXT,))
-ACCESS = TracedAccess("k.py", 7, "reads", "global", "x_ptr", 4, 2, 60, 64, 9, 8, 7, 6, (4,), (32,), True)
-TENSOR = TracedTensor("x_ptr", 4096, True, 240, 120)
-DOT = TracedDot(9, "bfloat16", 1 << 40)
-LAUNCH = TracedLaunch(
-    "k",
-    11,
-    (2, 1, 1),
-    128,
-    1,
-    (ACCESS,),
-    (TENSOR,),
-    (DOT,),
-    shared_bytes=1024,
-    barriers=3,
-    cut=True,
-    launches=5,
-    static_shared_bytes=64,
-)
-RAN = RanLaunch("k", (2, 1, 1), (128, 1, 1), 32, 1024, 0.5, 0.25)
-TRACE = Trace(
+# A reply with every field at something else than its default.
+TEXT = protocol.CompiledText("ptx", "eJwDAAAAAAE=")
+ACCESS = protocol.TracedAccess("k.py", 7, "reads", "global", "x_ptr", 4, 2, 60, 64, 9, 8, 7, 6, (4,), (32,), True)
+LAUNCH = protocol.TracedLaunch(
+    "k", 11, (2, 1, 1), 128, 1, (ACCESS,),
+    (protocol.TracedTensor("x_ptr", 4096, True, 240, 120),),
+    (protocol.TracedDot(9, "bfloat16", 1 << 40),),
+    1024, 64, 3, True, 5,
+)  # fmt: skip
+RAN = protocol.RanLaunch("k", (2, 1, 1), (128, 1, 1), 32, 1024, 0.5, 0.25)
+TRACE = protocol.Trace(
     (LAUNCH,),
-    (TracedOperator("zeros", "k.py:3", 1, 0, 4096),),
+    (protocol.TracedOperator("zeros", "k.py:3", 1, 0, 4096),),
     8192,
-    GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, 64, TEXT, TEXT),
+    protocol.GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, 64, TEXT, TEXT),
 )
-ERROR = WorkerError("failed", "ValueError", "é", "", "submission")
-RETURNED = Returned("tensor", "Tensor", "float32", (2, 3), "cuda")
-# At least one of each kind, with every field at something else than its default.
-FRAMES: list[Frame] = [
-    Load("/s/x.py", "f", None, True, 1.0, id=1),
-    Load("/s/x.cu", "f", BUILD, False, 1.0, GPU),
-    Yardstick("null", id=2**53),
-    MakeCalls(Memory(1), CALLS, (), 1.5, id=3),
-    MakeCalls(
-        Memory(1, "0a"),
-        CALLS,
-        (True, 2, -0.5),
-        1.5,
-        True,
-        3,
-        GPU,
-        True,
-        True,
-        "kernels",
-        (("a", True),),
-        (True, False),
-        2,
-    ),
-    Prepare(Memory(1), CALLS, (), None),
-    Prepare(Memory(1), (), (1e300,), Memory(3, "ff"), Memory(2), ((X, Y), (), (X,))),
-    Time(1000, 1, True, 7),
-    Collect((2, 0, 1)),
-    Tidy(),
-    Release(),
-    Fork("/scratch/1", (("HOME", "/scratch/1"),), ("sympy",), ("/scratch/1",)),
-    Reap(7),
-    Reply(),
-    Reply(pid=7, status=-9),
-    Reply(error=ERROR, broken=True, id=9),
-    Reply(
-        (RETURNED, Returned("other")),
-        ((RETURNED,), ()),
-        (0.0, 1.5, 1e6),
-        (RanOperator("mul", ""),),
-        (RanKernel("k", 3, 0.5),),
-        0,
-        (LaunchedKernel("k", (0, 2), (1,)),),
-        "ptxas",
-        ("kernel.cu:12: the launch of scale",),
-        ("kernel.cu:12: y[4]",),
-        CompiledCall("sm_90a", (KERNEL,), "k", ERROR, True),
-        TRACE,
-    ),
-]
+ERROR = protocol.WorkerError("failed", "ValueError", "é", "", "submission")
+RETURNED = protocol.Returned("tensor", "Tensor", "float32", (2, 3), "cuda")
+COMPILED = protocol.CompiledKernel("k", 4, 0, "words", (TEXT,))
+REPLY = Reply(
+    (RETURNED, protocol.Returned("other")),
+    ((RETURNED,), ()),
+    (0.0, 1.5, 1e6),
+    (protocol.RanOperator("mul", ""),),
+    (protocol.RanKernel("k", 3, 0.5),),
+    0,
+    (protocol.LaunchedKernel("k", (0, 2), (1,)),),
+    "ptxas",
+    ("kernel.cu:12: the launch of scale",),
+    ("kernel.cu:12: y[4]",),
+    protocol.CompiledCall("sm_90a", (COMPILED,), "k", ERROR, True),
+    TRACE,
+    ERROR,
+    True,
+    7,
+    -9,
+    id=9,
+)
+FRAMES = (Tidy(id=1), Collect((2, 0, 1)), Yardstick("é"), REPLY, Reply())
 
 
 def decode(body: bytes) -> Frame:
@@ -175,51 +105,25 @@ def frames_of(chunks: Sequence[bytes], decode: Callable[[bytes], Frame] = decode
         return found
 
 
-def framed(body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + body
-
-
-any_frame = st.sampled_from(FRAMES)
-
-
 # What is sent arrives -------------------------------------------------------------------------------------------------
-
-
-def parts_of(record: Any) -> set[Any]:
-    """A dataclass, and those that its fields are made of."""
-    found, waiting = set(), [record]
-    while waiting:
-        one = waiting.pop()
-        waiting += get_args(one)
-        if is_dataclass(one):
-            found.add(one)
-            waiting += get_type_hints(one).values()
-    return found
 
 
 def test_a_frame_is_its_length_big_endian_and_its_json() -> None:
     body = b'{"is": "Time", "id": 8, "calls": 2, "keep": 1, "watched": true, "gate": 0}'
-    assert encode(Time(2, 1, True, 0, id=8)) == b"\x00\x00\x00" + bytes([len(body)]) + body
+    assert encode(protocol.Time(2, 1, True, 0, id=8)) == b"\x00\x00\x00" + bytes([len(body)]) + body
 
 
-@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
-def test_a_frame_arrives_as_it_was_sent(frame: Frame) -> None:
-    assert decode(encode(frame)[4:]) == frame
+@pytest.mark.parametrize("kind", get_args(Request))
+@settings(max_examples=10)
+@given(data=st.data())
+def test_a_request_arrives_as_it_was_sent(kind: type[Frame], data: st.DataObject) -> None:
+    frame = data.draw(st.builds(kind, **{field.name: ... for field in fields(kind)}))
+    assert repr(protocol.decode(encode(frame)[4:])) == repr(frame), "of the same types, and NaN too"
 
 
-def test_every_frame_and_every_field_is_sent_above_and_has_its_doc() -> None:
-    sent: dict[Any, list[Any]] = {}
-    waiting: list[Any] = [*FRAMES]
-    while waiting:
-        one = waiting.pop()
-        waiting += one if isinstance(one, tuple) else vars(one).values() if is_dataclass(one) else ()
-        sent.setdefault(type(one), []).append(one)
-    records = {one for one in vars(protocol).values() if is_dataclass(one)} - {Frame}
-    assert set.union(*map(parts_of, [*get_args(Request), Reply])) == records == sent.keys() & records
-    for one in records:
-        assert not one.__doc__.startswith(f"{one.__name__}("), "that is made by dataclass"
-        for field in fields(one):
-            assert any(getattr(each, field.name) != field.default for each in sent[one]) or field.name == "id", field
+def test_the_judge_takes_a_reply_with_all_its_fields() -> None:
+    assert [field.name for field in fields(Reply) if getattr(REPLY, field.name) == field.default] == []
+    assert replies.decode(encode(REPLY)[4:]) == REPLY
 
 
 def test_whatever_a_reply_holds_is_bounded() -> None:
@@ -237,36 +141,12 @@ def test_whatever_a_reply_holds_is_bounded() -> None:
     check(replies.REPLY.core_schema, "Reply")
 
 
-@given(st.lists(any_frame, min_size=1, max_size=4), st.data())
+@given(st.lists(st.sampled_from(FRAMES), min_size=1, max_size=4), st.data())
 def test_frames_arrive_in_order_however_their_bytes_are_cut(frames: list[Frame], data: st.DataObject) -> None:
     stream = b"".join(map(encode, frames))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     chunks = [stream[low:high] for low, high in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     assert frames_of(chunks) == frames
-
-
-def test_a_frame_that_arrives_byte_by_byte_is_there_with_its_last_byte(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    ours, theirs = pair
-    reader, first, second = Reader(ours), Reply(ptxas="é"), Collect((2, 0, 1))
-    data = encode(first) + encode(second)
-    found = []
-    for number in range(len(data)):
-        theirs.sendall(data[number : number + 1])
-        assert reader.read_some()
-        if (frame := reader.next()) is not None:
-            found.append((number + 1, decode(frame)))
-    assert found == [(len(encode(first)), first), (len(data), second)]
-
-
-def test_the_next_frame_waits_for_nothing_that_has_arrived_already(pair: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = pair
-    theirs.sendall(encode(Tidy(id=1)) + encode(Tidy(id=2)))
-    reader = Reader(ours)
-    assert reader.receive() == encode(Tidy(id=1))[4:]
-    assert reader.next() == encode(Tidy(id=2))[4:]
-    assert reader.next() is None
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\x00", b"\x00\x00\x00\x05", b'\x00\x00\x00\x05{"a"'])
@@ -322,7 +202,7 @@ def test_a_claim_of_too_many_bytes_is_refused_before_they_arrive(
         reader.receive()
 
 
-GOOD = json.loads(encode(FRAMES[-1])[4:])
+GOOD = json.loads(encode(REPLY)[4:])
 TENSOR, KERNELS, COMPILED = GOOD["returned"][0], GOOD["kernels"][0], GOOD["compiled"]
 
 
@@ -366,33 +246,28 @@ def test_what_is_no_reply_is_refused_in_words_of_the_judge(body: bytes) -> None:
 
 
 def test_a_field_that_nobody_knows_is_passed_over() -> None:
-    assert replies.decode(json.dumps(GOOD | {"sure": True}).encode()) == FRAMES[-1]
+    assert replies.decode(json.dumps(GOOD | {"sure": True}).encode()) == REPLY
 
 
-def check_fuzz(stream: bytes, chunk: int) -> None:
-    """Bytes either become replies or a ProtocolError; what has become one can be sent."""
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    stream = bytearray(encode(draw(st.sampled_from([REPLY, Reply()]))) * 2)
+    for _ in range(draw(st.integers(1, 3))):
+        stream[draw(st.integers(0, len(stream) - 1))] = draw(st.integers(0, 255))
+    return bytes(stream)
+
+
+bodies = st.lists(st.binary(max_size=60).map(lambda body: struct.pack(">I", len(body)) + body), max_size=5).map(
+    b"".join
+)
+
+
+@given(st.one_of(st.binary(max_size=400), bodies, damaged()), st.integers(1, 100))
+def test_any_bytes_become_replies_that_can_be_sent_or_a_protocol_error(stream: bytes, chunk: int) -> None:
     chunks = [stream[start : start + chunk] for start in range(0, len(stream), chunk)]
     with contextlib.suppress(ProtocolError):
         for reply in frames_of(chunks, replies.decode):
             assert replies.decode(encode(reply)[4:]) == reply
-
-
-@given(st.binary(max_size=400), st.integers(1, 100))
-def test_arbitrary_bytes_give_frames_or_a_protocol_error(stream: bytes, chunk: int) -> None:
-    check_fuzz(stream, chunk)
-
-
-@given(st.lists(st.binary(max_size=60), max_size=5), st.integers(1, 100))
-def test_arbitrary_bodies_give_frames_or_a_protocol_error(bodies: list[bytes], chunk: int) -> None:
-    check_fuzz(b"".join(map(framed, bodies)), chunk)
-
-
-@given(st.sampled_from([one for one in FRAMES if isinstance(one, Reply)]), st.data())
-def test_a_damaged_frame_gives_frames_or_a_protocol_error(frame: Frame, data: st.DataObject) -> None:
-    stream = bytearray(encode(frame) * 2)
-    for _ in range(data.draw(st.integers(1, 3))):
-        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
-    check_fuzz(bytes(stream), 64)
 
 
 def test_a_reader_does_not_hoard_open_files(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -11,43 +11,32 @@ import pytest
 from grader.assignment import load_course
 from grader.submission import stage
 from grader.workfolder import FolderError, make_folder
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import ROOT
 
 
 def made(target: Path) -> list[Path]:
     return make_folder(ROOT, load_course(ROOT), target)
 
 
-def test_stubs_and_handouts_are_the_courses_own(tmp_path: Path) -> None:
-    files = made(tmp_path / "new")
-    for one in load_course(ROOT):
-        assert (tmp_path / "new" / one.spec.file).read_bytes() == (ROOT / "starter" / one.spec.file).read_bytes()
-        assert (tmp_path / "new/handouts" / f"{one.name}.md").read_bytes() == (one.folder / "README.md").read_bytes()
-    assert {path for path in (tmp_path / "new").rglob("*") if path.is_file()} == {
-        tmp_path / "new" / path for path in files
-    }
-
-
-def test_every_link_of_the_readme_leads_somewhere(tmp_path: Path) -> None:
-    made(tmp_path)
-    text = (tmp_path / "README.md").read_text()
-    links = [part.split(")")[0] for part in text.split("](")[1:]]
-    assert len(links) == len(load_course(ROOT))
-    assert all((tmp_path / link).is_file() for link in links)
-
-
-def test_every_picture_of_a_handout_comes_with_it_under_a_name_of_its_own(tmp_path: Path) -> None:
-    made(tmp_path)
-    for one in load_course(ROOT):
-        shown = re.findall(r"\]\((\S+\.svg)\)", (tmp_path / "handouts" / f"{one.name}.md").read_text(encoding="utf-8"))
+def test_stubs_and_handouts_with_their_pictures_are_the_courses_own(tmp_path: Path) -> None:
+    new, assignments = tmp_path / "new", load_course(ROOT)
+    files = {new / path for path in made(new)}
+    assert {path for path in new.rglob("*") if path.is_file()} == files
+    links = re.findall(r"\]\(([^)]+)\)", (new / "README.md").read_text())
+    assert links == [f"handouts/{one.name}.md" for one in assignments]
+    for one in assignments:
+        assert (new / one.spec.file).read_bytes() == (ROOT / "starter" / one.spec.file).read_bytes()
+        handout = new / "handouts" / f"{one.name}.md"
+        assert handout.read_bytes() == (one.folder / "README.md").read_bytes()
+        shown = re.findall(r"\]\((\S+\.svg)\)", handout.read_text(encoding="utf-8"))
         assert shown
         for name in shown:
             assert re.split(r"[.-]", name)[0] == one.name, "another handout may have a picture of this name"
-            assert (tmp_path / "handouts" / name).read_bytes() == (one.folder / name).read_bytes()
+            assert (new / "handouts" / name).read_bytes() == (one.folder / name).read_bytes()
 
 
 def test_the_folder_is_a_submission_without_remarks(tmp_path: Path) -> None:
+    (tmp_path / "new" / ".git").mkdir(parents=True)  # as in a fresh clone
     made(tmp_path / "new")
     taken = stage(tmp_path / "new", tmp_path / "staged", ())
     assert taken.info.notes == ()
@@ -72,22 +61,11 @@ def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere.cu").exists()
 
 
-def test_a_fresh_clone_is_a_good_place(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / "notes.txt").write_text("mine")
-    assert made(tmp_path)
-
-
-def test_a_file_cannot_be_the_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "words"), [("file", "is a file"), ("file/below", "cannot be written")])
+def test_a_place_that_cannot_be_written_is_refused_in_words(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FolderError, match="is a file"):
-        made(tmp_path / "file")
-
-
-def test_a_place_that_cannot_be_written_is_refused_in_words(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(FolderError, match="cannot be written"):
-        made(tmp_path / "file" / "below")
+    with pytest.raises(FolderError, match=words):
+        made(tmp_path / name)
 
 
 def test_a_folder_in_which_a_file_finds_no_room_is_named(tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ FRONT = Process(
         "classroom/",
         "grading.py",
         "workfolder.py",
-        "image.py",
         "cleanup.py",
         "doctor/",
         "sandbox/",

@@ -83,27 +83,22 @@ def look() -> Driver:
 
 def _card(nvml: Any, handle: Any) -> Card:
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    mode, running = None, []
+    mode, running, users = None, [], []
     with contextlib.suppress(nvml.NVMLError):  # not supported by some cards
         mode = nvml.nvmlDeviceGetComputeMode(handle)
     with contextlib.suppress(nvml.NVMLError):
         running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     ours = {os.getpid(), *(one.pid for one in psutil.Process().children(recursive=True))}
-    return Card(
-        str(nvml.nvmlDeviceGetName(handle)),
-        memory.total / 2**30,
-        memory.used / 2**30,
-        mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
-        tuple(_user(one.pid, one.usedGpuMemory) for one in running if one.pid not in ours),
-    )
-
-
-def _user(pid: int, used_bytes: int | None) -> str:
-    who = "not to be seen from here"  # a container hides other processes
-    with contextlib.suppress(psutil.Error, KeyError):
-        process = psutil.Process(pid)
-        who = f"{process.username()}, {process.name()}"
-    return f"process {pid} ({who}{'' if used_bytes is None else f', {used_bytes / 2**30:.1f} GiB'})"
+    for one in (one for one in running if one.pid not in ours):
+        who = "not to be seen from here"  # a container hides other processes
+        with contextlib.suppress(psutil.Error, KeyError):
+            process = psutil.Process(one.pid)
+            who = f"{process.username()}, {process.name()}"
+        taken = "" if one.usedGpuMemory is None else f", {one.usedGpuMemory / 2**30:.1f} GiB"
+        users.append(f"process {one.pid} ({who}{taken})")
+    is_exclusive = mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
+    name = str(nvml.nvmlDeviceGetName(handle))
+    return Card(name, memory.total / 2**30, memory.used / 2**30, is_exclusive, tuple(users))
 
 
 def findings(there: Presence, driver: Driver, looked: Future[SeenSoftware]) -> Iterator[Finding]:
@@ -177,13 +172,6 @@ def shared_memory(there: Presence) -> Finding:
             mend = "CUDA IPC is missing on WSL and in some virtual machines and containers: grade on the machine itself"
             return broken(f"a worker does not get at the judge's GPU memory: {fault}", mend)
         return Finding("fine", "CUDA IPC works, to a worker and back")
-    if fault := _sealing_fault():
-        return Finding("fault", fault, "grade on a Linux kernel of its own, 3.17 or newer")
-    return Finding("fine", "sealed files in memory work")
-
-
-def _sealing_fault() -> str:
-    """Why the kernel cannot map a file in memory and keep it from shrinking; "" if it can."""
     try:
         file = os.memfd_create("grader-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -192,8 +180,11 @@ def _sealing_fault() -> str:
             mmap.mmap(file, mmap.PAGESIZE).close()
             with contextlib.suppress(PermissionError):  # the seals forbid to shrink the file
                 os.ftruncate(file, 0)
-            return "" if os.fstat(file).st_size == mmap.PAGESIZE else "the kernel does not seal files in memory"
+            fault = "" if os.fstat(file).st_size == mmap.PAGESIZE else "the kernel does not seal files in memory"
         finally:
             os.close(file)
     except OSError as error:
-        return f"no file in memory can be made: {error}"
+        fault = f"no file in memory can be made: {error}"
+    if fault:
+        return Finding("fault", fault, "grade on a Linux kernel of its own, 3.17 or newer")
+    return Finding("fine", "sealed files in memory work")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -144,30 +144,26 @@ def outside(folder: Path) -> Iterator[str]:
 def judge(report: Report) -> list[Finding]:
     """The findings about this machine in the grading's report."""
     cases = {case.name: case for one in report.assignments for part in one.parts for case in part.cases}
-    return [
-        _expected(cases["right"], "passed", f"passes, on {report.environment.gpu or 'the CPU'}"),
-        _expected(cases["wrong"], "failed", "fails"),
-        _escape([cases[name] for name in REACHED], report.isolation),
-    ]
 
+    def expected(case: CaseResult, outcome: str, words: str) -> Finding:
+        if case.outcome == outcome:
+            return Finding("fine", words)
+        return broken(f"{outcome} was expected, it is {case.outcome.replace('_', ' ')}: {case.message}", OURS)
 
-def _expected(case: CaseResult, outcome: str, words: str) -> Finding:
-    if case.outcome == outcome:
-        return Finding("fine", words)
-    return broken(f"{outcome} was expected, it is {case.outcome.replace('_', ' ')}: {case.message}", OURS)
-
-
-def _escape(cases: Sequence[CaseResult], isolation: Isolation) -> Finding:
-    if odd := [case for case in cases if case.outcome not in ("passed", "failed")]:
-        return _expected(odd[0], "failed", "")
-    got = [REACHED[case.name] for case in cases if case.outcome == "passed"]
-    if isolation.isolated and not got:
-        words = f"blocked by {isolation.words}: no file of another user, no process and no network was reached"
-        return Finding("fine", words)
+    isolation, tried = report.isolation, [cases[name] for name in REACHED]
+    got = [REACHED[case.name] for case in tried if case.outcome == "passed"]
     told = f"not blocked ({isolation.words}){': it ' if got else ''}{', '.join(got)}"
-    if isolation.isolated:
-        return Finding("fault", told, "grade nobody else's code here, and tell the grader's authors")
-    return Finding("caution", told, SEE)
+    if odd := [case for case in tried if case.outcome not in ("passed", "failed")]:
+        escape = expected(odd[0], "failed", "")
+    elif not isolation.isolated:
+        escape = Finding("caution", told, SEE)
+    elif got:
+        escape = Finding("fault", told, "grade nobody else's code here, and tell the grader's authors")
+    else:
+        words = f"blocked by {isolation.words}: no file of another user, no process and no network was reached"
+        escape = Finding("fine", words)
+    right = expected(cases["right"], "passed", f"passes, on {report.environment.gpu or 'the CPU'}")
+    return [right, expected(cases["wrong"], "failed", "fails"), escape]
 
 
 def write_course(folder: Path, submission: str) -> None:

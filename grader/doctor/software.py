@@ -74,23 +74,18 @@ def python(on_gpu: bool) -> Finding:
     if on_gpu and not Path(sysconfig.get_path("include"), "Python.h").exists():
         mend = f"`sudo apt install python{sys.version_info[0]}.{sys.version_info[1]}-dev`"
         return Finding("fault", f"{words}, without its headers, which Triton needs on a GPU", mend)
-    if bare := uncompiled():
-        words += f"; without bytecode: {', '.join(bare)}, which every grading compiles anew, for seconds"
-        folders = " ".join(map(str, bare.values()))
-        mend = f"as who may write there: `env -u PYTHONPYCACHEPREFIX {sys.executable} -m compileall -q -j 0 {folders}`"
-        return Finding("caution", words, mend)
-    return Finding("fine", words)
-
-
-def uncompiled() -> dict[str, Path]:
-    """The folders of packages that were installed without bytecode, as uv does, by name. Workers write no bytecode."""
-    bare = {}
+    bare = {}  # folders of packages that were installed without bytecode, as uv does; workers write none
     for name in LARGE:
         with suppress(PackageNotFoundError):
             folder = Path(str(distribution(name).locate_file(name)))
             if not (folder / "__pycache__" / f"__init__.{sys.implementation.cache_tag}.pyc").exists():
                 bare[name] = folder
-    return bare
+    if bare:
+        words += f"; without bytecode: {', '.join(bare)}, which every grading compiles anew, for seconds"
+        folders = " ".join(map(str, bare.values()))
+        mend = f"as who may write there: `env -u PYTHONPYCACHEPREFIX {sys.executable} -m compileall -q -j 0 {folders}`"
+        return Finding("caution", words, mend)
+    return Finding("fine", words)
 
 
 def findings(looked: Future[SeenSoftware], on_gpu: bool, driver_cuda: int) -> Iterator[Finding]:

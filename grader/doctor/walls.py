@@ -43,20 +43,16 @@ def findings(jail: Jail, device: str = "cpu", settings: Path = Path("/proc/sys")
     else:
         words = f"is installed and does not work ({fault(candidates()[0], device=device)}): {INSTEAD[jail.name]}"
         yield broken(words, "allow user namespaces: see the next line", "caution")
-    yield _user_namespaces(settings)
-
-
-def _user_namespaces(settings: Path) -> Finding:
-    """Try to make a user namespace; if that fails, look for the setting that forbids them."""
     if ask(["unshare", "--user", "--map-root-user", "true"], TRIAL_LIMIT_S)[0]:
-        return Finding("fine", "allowed")
+        yield Finding("fine", "allowed")
+        return
     for switch, (forbidding, mend) in SWITCHES.items():
         with contextlib.suppress(OSError):
             if int((settings / switch).read_text()) == forbidding:
-                words = f"forbidden: {switch.replace('/', '.')} is {forbidding}"
-                return Finding("caution", words, mend)
+                yield Finding("caution", f"forbidden: {switch.replace('/', '.')} is {forbidding}", mend)
+                return
     if shutil.which("unshare") is None:
-        words = "could not be tried: there is no unshare"
-        return Finding("caution", words, "`sudo apt install util-linux`")
-    mend = "grade on the machine itself, or with --sandbox docker"
-    return Finding("caution", "forbidden, as they are in most containers", mend)
+        yield Finding("caution", "could not be tried: there is no unshare", "`sudo apt install util-linux`")
+    else:
+        mend = "grade on the machine itself, or with --sandbox docker"
+        yield Finding("caution", "forbidden, as they are in most containers", mend)

@@ -15,6 +15,7 @@ from grader.report.model import Report
 
 SILENCE_LIMIT_S = 600.0  # no case takes so long: a judge without events was stopped, or hangs
 RUN_LIMIT_S = 3600.0  # no grading takes so long
+ASK_S = 15.0  # between two questions of a watchdog
 LAST_REPORT_LIMIT_S = 15.0  # for the report of a judge that was asked to stop
 
 
@@ -84,19 +85,21 @@ def follow(lines: Iterable[bytes], watchdog: Watchdog, on_event: Callable[[Event
     return None
 
 
-class Monitor:
-    """A thread that watches a grading. A context manager.
+class Watchdog:
+    """A thread that ends a judge that is silent for too long, or takes too long as a whole. A context manager.
 
     Args:
         bite: ends the grading; called at most once, from the thread.
+        ask: asked every `ASK_S` seconds for another reason to end the grading; "" if there is none.
 
     Attributes:
         reason: why `bite` was called, in words; "" before.
     """
 
-    def __init__(self, bite: Callable[[], None]) -> None:
-        self._bite = bite
+    def __init__(self, bite: Callable[[], None], ask: Callable[[], str] = lambda: "") -> None:
+        self._bite, self._ask = bite, ask
         self._done = threading.Event()
+        self._begun = self._fed = time.monotonic()
         self.reason = ""
 
     def __enter__(self) -> Self:
@@ -106,17 +109,6 @@ class Monitor:
     def __exit__(self, *_: object) -> None:
         self._done.set()
 
-    def _watch(self) -> None:
-        raise NotImplementedError
-
-
-class Watchdog(Monitor):
-    """Ends a judge that is silent for too long, or takes too long as a whole."""
-
-    def __init__(self, bite: Callable[[], None]) -> None:
-        super().__init__(bite)
-        self._begun = self._fed = time.monotonic()
-
     def feed(self) -> None:
         """Note an event of the judge."""
         self._fed = time.monotonic()
@@ -124,10 +116,12 @@ class Watchdog(Monitor):
     def _watch(self) -> None:
         while not self.reason:
             remaining = min(self._fed + SILENCE_LIMIT_S, self._begun + RUN_LIMIT_S) - time.monotonic()
-            if self._done.wait(max(remaining, 0)):
+            if self._done.wait(max(min(remaining, ASK_S), 0)):
                 return
             if time.monotonic() >= self._begun + RUN_LIMIT_S:
                 self.reason = f"the judge took more than {RUN_LIMIT_S:g} s and was ended"
             elif time.monotonic() >= self._fed + SILENCE_LIMIT_S:
                 self.reason = f"the judge said nothing for {SILENCE_LIMIT_S:g} s and was ended: was it stopped?"
+            elif (reason := self._ask()) and not self._done.is_set():
+                self.reason = reason
         self._bite()

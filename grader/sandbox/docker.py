@@ -79,7 +79,14 @@ class DockerSandbox:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self._end(now=kind is not None)
+            if kind is None:
+                with contextlib.suppress(Exception):
+                    self._client.api.wait(self._id, timeout=STOP_LIMIT_S)
+            self._hang_up()
+            self._attached.close()
+            if kind is not None:
+                self._client.api.timeout = STOP_LIMIT_S  # Ctrl-C must not wait for a daemon that hangs
+            _remove(self._client.api, self._id)
         finally:
             self._client.close()
 
@@ -88,14 +95,14 @@ class DockerSandbox:
         sent = {"files": pack(request.copied.folder), "fingerprint": fingerprint(request.course)}
         staged = request.copied.model_copy(update=sent | {"folder": FOLDER / "submission"})
         request = request.model_copy(update={"course": COURSE, "staged": staged})
-        with Watchdog(self._bite) as watchdog, engine.Pulse(self._hang_up) as pulse:
+        with Watchdog(self._hang_up, engine.silence) as watchdog:
             with contextlib.suppress(OSError):  # a judge that has ended says why, or its container does
                 self._socket.sendall(request.model_dump_json().encode() + b"\n")
             report = follow(self._lines(), watchdog, on_event)
         if report is None and self._stopping:
             raise KeyboardInterrupt
-        if reason := watchdog.reason or pulse.reason:
-            raise InfraError(reason)
+        if watchdog.reason:
+            raise InfraError(watchdog.reason)
         if report is None:
             raise InfraError(self._why_no_report())
         isolation = report.isolation.model_copy(update={"image": self._image.id, "limits": self.limits})
@@ -173,12 +180,6 @@ class DockerSandbox:
                     size -= len(data)
                     yield stream, data
 
-    def _bite(self) -> None:
-        """End the judge and the reading of its events, even if the daemon hangs."""
-        with contextlib.suppress(Exception):
-            self._client.api.kill(self._id)
-        self._hang_up()
-
     def _hang_up(self) -> None:
         """Close the connection: the judge ends with its stdin, and the reading of its events ends."""
         with contextlib.suppress(OSError):
@@ -195,17 +196,6 @@ class DockerSandbox:
             )
         words = state.get("Error") or self._log.decode(errors="replace")
         return f"the judge ended without a report (exit code {state.get('ExitCode')}); its last words:\n{words}"
-
-    def _end(self, now: bool) -> None:
-        """Let the container end by itself, unless `now`, then remove the container. Each step has the client's time limit."""
-        if not now:
-            with contextlib.suppress(Exception):
-                self._client.api.wait(self._id, timeout=STOP_LIMIT_S)
-        self._hang_up()
-        self._attached.close()
-        if now:
-            self._client.api.timeout = STOP_LIMIT_S  # Ctrl-C must not wait for a daemon that hangs
-        _remove(self._client.api, self._id)
 
 
 def tried_twice(start: Callable[[], T]) -> T:

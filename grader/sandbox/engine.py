@@ -1,4 +1,6 @@
-"""The Docker engine: connects to the daemon, finds a container's access to a GPU, and puts the daemon's errors into words."""
+"""The Docker engine: connects to the daemon, builds the grading image, finds a container's access to a GPU, and puts the daemon's errors
+into words.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,26 @@ from docker.types import DeviceRequest
 
 from grader.background import later
 from grader.messages import DEFAULT_IMAGE
-from grader.sandbox.base import InfraError, Monitor
+from grader.sandbox.base import InfraError, UsageError
 
 T = TypeVar("T")
 TIMEOUT_S = 60
 OLDEST_API = "1.41"
 LOOK_TIMEOUT_S = 3
-PULSE_S = 15.0  # between two pings of the daemon
+BUILD_TIMEOUT_S = 3600
 PULSE_TIMEOUT_S = 30  # a grading may keep the machine busy
 SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
 GpuAccess = Literal["toolkit", "cdi", "nodes"]
 GPU_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 DRIVER_FILES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4")
+DRIVER_FOLDERS = (
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/wsl/lib",
+    "/usr/lib",
+)
 DRIVER_PLACE = "/usr/local/nvidia/lib64"  # the folder of DRIVER_FILES in the container
 HELP = "`grader doctor` says more; --sandbox host does without Docker"
 
@@ -78,19 +88,18 @@ def in_time(doing: str, ask: Callable[[], T], timeout_s: int | None = None) -> T
         raise InfraError(f"{words}. {HELP}") from None
 
 
-class Pulse(Monitor):
-    """Pings the daemon at intervals during a grading in a container, and bites when the daemon does not answer."""
+def silence() -> str:
+    """Why a grading in a container must end: the daemon does not answer a ping. "" if it does."""
 
-    def _watch(self) -> None:
+    def ping() -> None:
         with contextlib.closing(_client(PULSE_TIMEOUT_S, OLDEST_API)) as client:
-            while not self._done.wait(PULSE_S):
-                try:
-                    in_time("hear from the daemon in the middle of the grading", client.ping, PULSE_TIMEOUT_S)
-                except InfraError as error:
-                    if not self._done.is_set():
-                        self.reason = f"{error}; `grader cleanup` then removes the container"
-                        self._bite()
-                    return
+            client.ping()
+
+    try:
+        in_time("hear from the daemon in the middle of the grading", ping, PULSE_TIMEOUT_S)
+    except InfraError as error:
+        return f"{error}; `grader cleanup` then removes the container"
+    return ""
 
 
 def is_there() -> bool:
@@ -187,6 +196,43 @@ def _why(error: Exception) -> str:
     return f"no Docker daemon answers at {address()} ({words[:300]}); start it. {HELP}"
 
 
+def build(
+    source: Path, tag: str, arguments: Mapping[str, str], network: str | None, tell: Callable[[str], None]
+) -> str:
+    """Build the grading image from the Dockerfile of the checkout in `source`, with the checkout's course in it. Returns the image's
+    digest, as `sha256:...`.
+
+    Args:
+        tag: the image's name, as `gpu-lab-grader` or `gpu-lab-grader:2026`.
+        arguments: the build's arguments, by the names of the Dockerfile's ARGs.
+        network: the network of the build's steps, as `host`; None is the daemon's default.
+        tell: takes the builder's output, a line at a time.
+
+    Raises:
+        UsageError: there is no Dockerfile.
+        InfraError: the daemon or the build failed.
+    """
+    if not (source / "Dockerfile").is_file():
+        raise UsageError(f"{source}: has no Dockerfile; name a checkout of the grader with --course")
+    with contextlib.closing(connect(BUILD_TIMEOUT_S)) as client, in_words("build the image"):
+        steps = client.api.build(
+            path=str(source),
+            tag=tag,
+            buildargs=dict(arguments),
+            network_mode=network,
+            rm=True,
+            forcerm=True,
+            decode=True,
+        )
+        for step in steps:
+            if error := step.get("error"):
+                raise InfraError(f"the image was not built: {str(error).strip()}")
+            if words := str(step.get("stream") or step.get("status") or "").rstrip():
+                tell(words)
+        remember(tag)
+        return client.images.get(tag).id or ""
+
+
 @dataclass(frozen=True)
 class ContainerGpu:
     """A container's access to one GPU: one of three ways, and the options of `docker create` for that way."""
@@ -214,13 +260,15 @@ def gpu(info: Mapping[str, Any], wanted: str | None) -> ContainerGpu | None:
     if "nvidia" in (info.get("Runtimes") or {}):
         request = DeviceRequest(device_ids=[wanted or "0"], capabilities=[["compute", "utility"]])
         return ContainerGpu("toolkit", device_requests=[request])
-    discovered = {str(one.get("ID", "")) for one in info.get("DiscoveredDevices") or ()}
-    if name := _cdi_name(discovered, wanted):
-        return ContainerGpu("cdi", device_requests=[DeviceRequest(driver="cdi", device_ids=[name])])
+    discovered = sorted(str(one.get("ID", "")) for one in info.get("DiscoveredDevices") or ())
+    for name in (one for one in discovered if one.startswith("nvidia.com/gpu=")):
+        if not name.endswith("=all") if wanted is None else name.endswith(f"={wanted}"):
+            return ContainerGpu("cdi", device_requests=[DeviceRequest(driver="cdi", device_ids=[name])])
     if not is_local() or not Path("/dev/nvidiactl").exists():
         return None
     nodes = [f"/dev/{name}" for name in (_node(wanted), *GPU_NODES) if Path("/dev", name).exists()]
-    folder = driver_folder()
+    folders = [entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
+    folder = next((Path(one) for one in [*folders, *DRIVER_FOLDERS] if Path(one, DRIVER_FILES[0]).exists()), None)
     if folder is None:
         return None
     files = [folder / name for name in DRIVER_FILES if (folder / name).exists()]
@@ -236,21 +284,6 @@ def gpu(info: Mapping[str, Any], wanted: str | None) -> ContainerGpu | None:
 def is_local() -> bool:
     """Whether the daemon sees this machine's devices and files."""
     return address().startswith("unix://")
-
-
-def driver_folder() -> Path | None:
-    """The folder of this machine's libcuda.so.1."""
-    named = [Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry]
-    usual = [Path("/usr/local/nvidia/lib64"), Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu")]
-    usual += [Path("/usr/lib64"), Path("/usr/lib/wsl/lib"), Path("/usr/lib")]
-    return next((folder for folder in named + usual if (folder / DRIVER_FILES[0]).exists()), None)
-
-
-def _cdi_name(discovered: set[str], wanted: str | None) -> str | None:
-    names = sorted(name for name in discovered if name.startswith("nvidia.com/gpu="))
-    if wanted is not None:
-        return next((name for name in names if name.endswith(f"={wanted}")), None)
-    return next((name for name in names if not name.endswith("=all")), None)
 
 
 def _node(wanted: str | None) -> str:

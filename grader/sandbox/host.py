@@ -46,6 +46,10 @@ class HostSandbox:
         self._events = open(read_end, "rb")  # noqa: PTH123, SIM115
         command = [sys.executable, "-P", "-m", "grader.judge", str(write_end), str(folder), place.device]
         command += ["isolated"] if place.require_isolation else []
+        # Idle threads that spin would take cores from the worker.
+        environment = {"OMP_WAIT_POLICY": "passive"} | os.environ | {"GRADER_COURSE": str(course.resolve())}
+        if place.gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = place.gpu
         os.set_inheritable(write_end, True)
         with self._log.open("wb") as output:
             self._judge = subprocess.Popen(
@@ -54,7 +58,7 @@ class HostSandbox:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 close_fds=False,  # inherited locks: a killed run must not make room for another while its judge lives
-                env=_environment(place, course),
+                env=environment,
                 start_new_session=True,
             )
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -64,11 +68,25 @@ class HostSandbox:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and self._stopping:
-            self._judge.kill()  # `stop` has asked the judge to end already
-        _stop(self._judge, now=kind is not None)
+        if kind is not None and self._stopping:  # `stop` has asked the judge to end already
+            self._judge.kill()
+        elif kind is not None:
+            self._judge.terminate()
+        for force in (self._judge.terminate, self._judge.kill, lambda: None):
+            try:
+                self._judge.wait(timeout=STOP_LIMIT_S)
+                break
+            except subprocess.TimeoutExpired:
+                force()
+        assert self._judge.stdin is not None
+        with contextlib.suppress(OSError):
+            self._judge.stdin.close()
         self._events.close()
-        _end_leftovers(self._folder)
+        # Processes of the run that a killed judge left behind have become children of this process.
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if any(str(self._folder) in value for value in process.environ().values()):
+                    process.kill()
 
     def run(self, request: Request, on_event: Callable[[Event], None]) -> Report:
         """See `Sandbox.run`."""
@@ -97,34 +115,3 @@ class HostSandbox:
         self._stopping = True
         self._judge.terminate()
         at_last(self._judge.kill)
-
-
-def _environment(place: Place, course: Path) -> dict[str, str]:
-    environment = {"OMP_WAIT_POLICY": "passive"} | os.environ  # spinning idle threads take cores from the worker
-    environment["GRADER_COURSE"] = str(course.resolve())
-    if place.gpu is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = place.gpu
-    return environment
-
-
-def _end_leftovers(folder: Path) -> None:
-    """Kill the run's processes that a killed judge left behind; they have become children of this process."""
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if any(str(folder) in value for value in process.environ().values()):
-                process.kill()
-
-
-def _stop(judge: subprocess.Popen[bytes], now: bool) -> None:
-    """Wait for the judge's end; ask the judge to end at once if `now`, else after a while; kill a judge that does not end."""
-    if now:
-        judge.terminate()
-    for force in (judge.terminate, judge.kill, lambda: None):
-        try:
-            judge.wait(timeout=STOP_LIMIT_S)
-            break
-        except subprocess.TimeoutExpired:
-            force()
-    if judge.stdin is not None:
-        with contextlib.suppress(OSError):
-            judge.stdin.close()

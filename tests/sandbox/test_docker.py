@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from grader.doctor import containers as doctor
 from grader.sandbox import engine
-from grader.sandbox.docker import STOP_LIMIT_S
+from grader.sandbox.base import ASK_S, InfraError
+from grader.sandbox.docker import RUN_LABEL, STOP_LIMIT_S
 from tests.conftest import Course, Running, StartRun
 from tests.support import containers
 
@@ -107,33 +109,39 @@ def test_a_container_has_the_cores_of_whoever_starts_it(start: Start) -> None:
     assert running.finish(limit_s=30).left == []
 
 
-def test_a_stale_image_is_not_used(course: Course, start: Start, tmp_path: Path) -> None:
-    assert start(RIGHT).finish().code == 0
-    other = Course(tmp_path / "other")
-    other.add("task", limit_s=59)
-    ran = start(RIGHT, "--image", containers.image_with(course.folder), course=other).finish()
-    assert (ran.code, ran.report, ran.left) == (3, None, [])
-    assert "made of other files" in ran.errors
-    assert "grader image build" in ran.errors
-
-
-def test_a_missing_image_is_told_of(start: Start) -> None:
-    ran = start(RIGHT, "--image", "no-such-image").finish()
-    assert (ran.code, ran.report) == (3, None)
-    assert "No such image: no-such-image" in ran.errors
-    assert "grader image build" in ran.errors
-
-
-def test_an_absent_daemon_is_told_of(
-    course: Course, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("lacks", "words"),
+    [
+        ("its course", ["made of other files", "grader image build"]),
+        ("its image", ["No such image: no-such-image", "grader image build"]),
+        ("its daemon", ["no Docker daemon answers at unix:///nowhere/docker.sock", "grader doctor"]),
+    ],
+)
+def test_a_container_that_cannot_be_had_is_told_of(
+    course: Course, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str, words: list[str]
 ) -> None:
-    containers.image_with(course.folder)
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    (tmp_path / "task.py").write_text(RIGHT)
-    ran = start_run(tmp_path, "--course", course.folder, "--device", "cpu", "--sandbox", "docker").finish()
+    arguments = (
+        ["--image", "no-such-image"] if lacks == "its image" else ["--image", containers.image_with(course.folder)]
+    )
+    if lacks == "its course":
+        assert start(RIGHT).finish().code == 0
+        course = Course(tmp_path / "other")
+        course.add("task", limit_s=59)
+    elif lacks == "its daemon":
+        monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    ran = start(RIGHT, *arguments, course=course).finish()
     assert (ran.code, ran.report, ran.left) == (3, None, [])
-    assert "no Docker daemon answers at unix:///nowhere/docker.sock" in ran.errors
-    assert "grader doctor" in ran.errors
+    assert all(one in ran.errors for one in words), ran.errors
+
+
+def test_the_doctor_tries_the_image_in_a_container_and_removes_it(course: Course) -> None:
+    image = containers.image_with(course.folder)
+    daemon, tried, _ = doctor.findings(image, course.folder, "none", confined=False)
+    assert (daemon.state, tried.state) == ("fine", "fine"), (daemon, tried)
+    with pytest.raises(InfraError, match=r"^OSError: libcuda\.so\.1$"):
+        doctor.answer_of(containers.client(), image, "raise OSError('libcuda.so.1')")
+    ours = {"label": f"{RUN_LABEL}=doctor"}
+    assert containers.client().containers.list(all=True, filters=ours) == []
 
 
 FILLS = """
@@ -286,7 +294,7 @@ def test_a_daemon_that_says_nothing_more_is_not_waited_for_long(start: Start, pr
     running = start(HANGS)
     name = running.containers()[0]
     proxy.hold()
-    ran = running.finish(limit_s=engine.PULSE_S + 2 * engine.PULSE_TIMEOUT_S + STOP_LIMIT_S + 60)
+    ran = running.finish(limit_s=ASK_S + 2 * engine.PULSE_TIMEOUT_S + STOP_LIMIT_S + 60)
     proxy.cut()  # its judge has nobody any more
     assert (ran.code, ran.report) == (3, None)
     assert "does not answer; restart it" in ran.errors

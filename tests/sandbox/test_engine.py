@@ -18,11 +18,10 @@ import pytest
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 
-from grader.image import build
+from grader.grading import choose
 from grader.messages import Place
-from grader.sandbox import docker, engine
+from grader.sandbox import base, docker, engine
 from grader.sandbox.base import InfraError, UsageError
-from grader.sandbox.choice import choose
 
 UUID = "GPU-5e1f"
 TOOLKIT = {"Runtimes": {"runc": {}, "nvidia": {"path": "nvidia-container-runtime"}}}
@@ -97,17 +96,17 @@ def test_a_gpu_that_is_not_there_is_named() -> None:
         ("cuda", "cuda", TOOLKIT, "toolkit"),
         ("auto", "cpu", TOOLKIT, None),
         ("auto", "cuda", {}, None),
+        ("cuda", "cpu", TOOLKIT, UsageError("built for CPUs")),
+        ("cuda", "cuda", {}, UsageError("container toolkit")),
     ],
 )
-def test_which_containers_get_a_gpu(device: Any, image: str, info: dict[str, Any], expected: str | None) -> None:
-    gpu = docker.choose_gpu(Place(device=device), {docker.DEVICE_LABEL: image}, info)
-    assert (gpu.access if gpu else None) == expected
-
-
-@pytest.mark.parametrize(("image", "words"), [("cpu", "built for CPUs"), ("cuda", "container toolkit")])
-def test_a_gpu_that_cannot_be_given_is_refused(image: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        docker.choose_gpu(Place(device="cuda"), {docker.DEVICE_LABEL: image}, {} if image == "cuda" else TOOLKIT)
+def test_which_containers_get_a_gpu(
+    device: Any, image: str, info: dict[str, Any], expected: str | UsageError | None
+) -> None:
+    refuses = isinstance(expected, UsageError)
+    with pytest.raises(UsageError, match=str(expected)) if refuses else contextlib.nullcontext():
+        gpu = docker.choose_gpu(Place(device=device), {docker.DEVICE_LABEL: image}, info)
+        assert (gpu.access if gpu else None) == expected
 
 
 @pytest.mark.parametrize(
@@ -247,31 +246,32 @@ def test_a_daemon_that_sends_a_byte_now_and_then_is_not_waited_for(
 
 
 @pytest.mark.timeout(30)
-def test_a_daemon_that_stops_answering_in_the_middle_is_noticed(
+def test_a_daemon_that_stops_answering_in_the_middle_is_noticed_and_not_afterwards(
     monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(engine, "PULSE_S", 0.05)
+    monkeypatch.setattr(base, "ASK_S", 0.05)
     monkeypatch.setattr(engine, "PULSE_TIMEOUT_S", 1)
     slow_daemon("/slow alone")
     noticed = threading.Event()
-    with engine.Pulse(noticed.set) as pulse:
+    with base.Watchdog(noticed.set, engine.silence) as watchdog:
         assert not noticed.wait(1)
-        assert not pulse.reason
-        slow_daemon("/_ping")
-        assert noticed.wait(10)
-    assert "has not given its answer within 2 s" in pulse.reason
-
-
-def test_nobody_is_told_of_a_daemon_when_the_grading_is_over(
-    monkeypatch: pytest.MonkeyPatch, slow_daemon: Callable[[str], None]
-) -> None:
-    monkeypatch.setattr(engine, "PULSE_S", 0.2)
-    slow_daemon("/slow alone")
-    noticed = threading.Event()
-    with engine.Pulse(noticed.set):
-        pass
+        assert not watchdog.reason
     slow_daemon("/_ping")
     assert not noticed.wait(1)
+    with base.Watchdog(noticed.set, engine.silence) as watchdog:
+        assert noticed.wait(10)
+    assert "has not given its answer within 2 s" in watchdog.reason
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [("SILENCE_LIMIT_S", "said nothing for 0.1 s"), ("RUN_LIMIT_S", "took more than 0.1 s")]
+)
+def test_a_judge_that_is_silent_or_has_no_end_is_ended(monkeypatch: pytest.MonkeyPatch, limit: str, words: str) -> None:
+    monkeypatch.setattr(base, limit, 0.1)
+    ended = threading.Event()
+    with base.Watchdog(ended.set) as watchdog:
+        assert ended.wait(30)
+    assert words in watchdog.reason
 
 
 @pytest.mark.timeout(30)
@@ -369,7 +369,7 @@ def test_an_image_that_was_built_is_expected(monkeypatch: pytest.MonkeyPatch, no
     for image, words in (("course/image:2026", ""), ("gpu-lab-grader", "the image gpu-lab-grader was here before")):
         with monkeypatch.context() as patched:
             patched.setattr(engine, "connect", lambda _limit_s: client)
-            build(no_docker, image, {}, None, lambda _words: None)
+            engine.build(no_docker, image, {}, None, lambda _words: None)
         assert engine.why_image_is_expected("gpu-lab-grader") == words
 
 
@@ -379,17 +379,14 @@ def test_an_image_that_is_asked_for_is_expected() -> None:
         choose(Place(sandbox="auto", image="mine"))
 
 
-def test_a_daemon_that_nobody_has_named_is_done_without_in_silence(
+def test_a_daemon_that_nobody_has_named_or_has_no_image_is_done_without_in_silence(
     monkeypatch: pytest.MonkeyPatch, no_docker: Path
 ) -> None:
     """A socket that was left behind, or is not for this user."""
     (no_docker / "docker.sock").touch()
-    monkeypatch.setattr(engine, "connect", lambda _limit_s: (_ for _ in ()).throw(InfraError("no daemon")))
-    assert choose(Place(sandbox="auto")) == "host"
-
-
-@pytest.mark.usefixtures("no_docker")
-def test_a_daemon_without_the_image_is_done_without_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "connect", lambda _limit_s: (_ for _ in ()).throw(InfraError("no daemon")))
+        assert choose(Place(sandbox="auto")) == "host"
     monkeypatch.setenv("DOCKER_HOST", "unix:///run/docker.sock")
     daemon_with(monkeypatch, NO_IMAGE)
     assert choose(Place(sandbox="auto")) == "host"
