@@ -83,7 +83,6 @@ LAUNCH = TracedLaunch(
     (TENSOR,),
     (DOT,),
     shared_bytes=1024,
-    barriers=3,
     cut=True,
     launches=5,
     static_shared_bytes=64,
@@ -92,8 +91,7 @@ RAN = RanLaunch("k", (2, 1, 1), (128, 1, 1), 32, 1024, 0.5, 0.25)
 TRACE = Trace(
     (LAUNCH,),
     (TracedOperator("zeros", "k.py:3", 1, 0, 4096),),
-    8192,
-    GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, 64, TEXT, TEXT),
+    GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, TEXT, TEXT),
 )
 ERROR = WorkerError("failed", "ValueError", "é", "", "submission")
 RETURNED = Returned("tensor", "Tensor", "float32", (2, 3), "cuda")
