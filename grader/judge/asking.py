@@ -81,7 +81,7 @@ def ask(
     keep: bool = False,
     reverse: bool = False,
 ) -> None:
-    """Have the worker answer calls, and check its reply; `check_memory` checks the arena. Raises as `Trials.grade`.
+    """Have the worker answer calls, and check its reply; `check_memory` checks the arena. Raises as `CallGrader.grade`.
 
     first: the first call. windows, keep, reverse: see `protocol.MakeCalls`; a case that measures or needs memory keeps
     nothing.

@@ -86,22 +86,19 @@ class Baselines:
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
         if self._holds.get(name) != what:
             try:
-                self._load(worker, name, case)
+                if name in YARDSTICKS:
+                    worker.do(Yardstick(name), LIMITS)
+                elif name == "reference":
+                    load_file(worker, self._course / "reference", case.assignment)
+                else:
+                    file, entry = case.assignment.folder / "baselines.py", "eager" if name == COMPILE else name
+                    worker.load(file, entry, None, LIMITS, compiled=name == COMPILE)
             except Fault as fault:
                 if fault.whose == "machine":
                     raise
                 raise Fault.of_machine(f"the baseline {name} of {case.id} cannot be loaded: {fault.message}") from None
             self._holds[name] = what
         return worker
-
-    def _load(self, worker: Worker, name: str, case: BoundSpeedCase) -> None:
-        if name in YARDSTICKS:
-            worker.do(Yardstick(name), LIMITS)
-        elif name == "reference":
-            load_file(worker, self._course / "reference", case.assignment)
-        else:
-            entry = "eager" if name == COMPILE else name
-            worker.load(case.assignment.folder / "baselines.py", entry, None, LIMITS, compiled=name == COMPILE)
 
 
 def kept_caches(device: Device, toolchain: Callable[[], str] | None = None) -> Path | None:

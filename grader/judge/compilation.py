@@ -126,7 +126,10 @@ class Compilation:
                 self._files.hangs.check(case.place)
                 if self._given_up:
                     raise Fault("skipped", self._given_up)
-                done.append(self._ask(case, gpu))
+                if self._worker is None or not self._worker.lives():
+                    self._worker = self._workers.beside(case.assignment, "compile", logged=False)
+                with self._files.hangs.ending(case.place, self._worker):
+                    done.append(compiled_call(self._run, self._worker, case, gpu))
             except Fault as fault:
                 if not self._files.hangs.has_given_up(case.place):
                     self._given_up = self._given_up or str(fault)
@@ -140,12 +143,6 @@ class Compilation:
     def wait(self) -> None:
         """Wait until no case is being compiled."""
         wait(self._ahead.values())
-
-    def _ask(self, case: BoundCase, gpu: Gpu) -> CompiledCall:
-        if self._worker is None or not self._worker.lives():
-            self._worker = self._workers.beside(case.assignment, "compile", logged=False)
-        with self._files.hangs.ending(case.place, self._worker):
-            return compiled_call(self._run, self._worker, case, gpu)
 
 
 def compiled_call(run: Run, worker: Worker, case: BoundCase, gpu: Gpu) -> CompiledCall:

@@ -44,26 +44,21 @@ class Workers:
             Fault: the file is missing, forbidden or cannot be loaded, or the assignment's time is used up.
         """
         self._files.check_loadable(assignment)
-        self._files.check_time(assignment)
         worker = self._of_lanes.get((assignment.name, lane))
-        if worker is None or not worker.lives():
-            worker = self._load(assignment, lane)
-        return worker
-
-    def _load(self, assignment: Assignment, lane: int) -> Worker:
+        if worker is not None and worker.lives():
+            return worker
         if not self.is_busy:
             for (name, _), last in list(self._of_lanes.items()):
                 if name != assignment.name:
                     last.kill()  # processes of an earlier assignment must not disturb this one
-        kind = self.kind_of(assignment)
-        worker = self._pool.start(kind, imports=self._imports_of(assignment), alone=not self.is_busy)
+        kind, imports = self.kind_of(assignment), self._imports_of(assignment)
+        worker = self._pool.start(kind, imports=imports, alone=not self.is_busy)
         self._files.employ(worker, assignment)
         try:
             load_file(worker, self._run.request.copied.folder, assignment)
         except Fault as fault:
-            if fault.whose == "machine":
-                raise
-            self._files.note_unloadable(assignment, fault)
+            if fault.whose != "machine":
+                self._files.note_unloadable(assignment, fault)
             raise
         self._files.note_loaded(assignment)
         self._of_lanes[assignment.name, lane] = worker
@@ -90,7 +85,6 @@ class Workers:
             Fault: the file is missing or cannot be loaded, the assignment's time is used up, or the worker did not start.
         """
         self._files.check_loadable(assignment)
-        self._files.check_time(assignment)
         worker = self._pool.start(tool=tool)
         self._files.employ(worker, assignment)
         return worker
@@ -110,7 +104,7 @@ class Workers:
         end_all(worker for (_, lane), worker in list(self._of_lanes.items()) if lane in lanes)
 
     def terminate(self, assignment: Assignment, reason: Future[Exception]) -> int:
-        """Condemn the submission's workers for an assignment in all lanes (see `Worker.terminate`). Returns how many
+        """Terminate the submission's workers for an assignment in all lanes (see `Worker.terminate`). Returns how many
         there were.
         """
         found = [one for (name, _), one in list(self._of_lanes.items()) if name == assignment.name and one.alive]
@@ -136,8 +130,7 @@ class Workers:
         with self._starting_reference:
             worker = self.references.get(assignment.name)
             if worker is None or not worker.lives():
-                kind = self.kind_of(assignment)
-                imports = self._imports_of(assignment)
+                kind, imports = self.kind_of(assignment), self._imports_of(assignment)
                 worker = self._pool.start(kind, "course", caches=self.baselines.caches, imports=imports)
                 self.references[assignment.name] = load_file(worker, self._run.request.course / "reference", assignment)
             return worker

@@ -144,19 +144,6 @@ def test_all_results_are_kept_that_are_collected_and_of_others_as_many_as_the_ca
         assert worker.keep == 3
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("size", [33, 64, 0, 1])
-def test_each_calls_result_is_found_wherever_it_went(in_place: bool, size: int) -> None:
-    worker = Doubles(in_place)
-    with bench_with(worker, 20, size) as bench:
-        for _ in range(2):
-            batch = run(bench, worker, 20, check=True)
-            assert (batch.calls, batch.claimed_s, batch.collected, batch.quiet) == (20, 1.0, not in_place, True)
-            for index, call in enumerate(bench.calls):
-                assert torch.equal(bench.output(index)["y"], 2 * call.args["x"])
-            bench.check_memory()
-
-
 def test_nobody_knows_before_where_a_result_goes() -> None:
     worker = Doubles()
     orders = []
@@ -184,20 +171,6 @@ def test_a_result_that_is_written_after_the_seal_does_not_count(in_place: bool) 
         run(bench, worker, 4)
         worker.last().copy_(2 * worker.inputs[-1])
         assert torch.equal(bench.output(2)["y"], 2 * worker.inputs[2])
-        with pytest.raises(Fault, match="still written when your function had returned"):
-            bench.output(3)
-
-
-def test_a_result_that_is_written_later_has_no_sum_to_be_found_out() -> None:
-    """A right answer can be given any sum of its bytes, by a few numbers that are nearly 0: what counts is what the judge has taken."""
-    worker = Doubles()
-    with bench_with(worker, 4) as bench:
-        worker.late = lambda: worker.last().fill_(1.0)
-        run(bench, worker, 4)
-        late = 2 * worker.inputs[-1]
-        words = worker.last().view(torch.int32)
-        late.view(torch.int32)[0] += int(words.sum() - late.view(torch.int32).sum())
-        worker.last().copy_(late)
         with pytest.raises(Fault, match="still written when your function had returned"):
             bench.output(3)
 
