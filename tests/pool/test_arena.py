@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import math
 import mmap
 import os
@@ -14,8 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from grader.judge.asking import check_memory
 from grader.pool import arena as arena_module
@@ -147,17 +144,11 @@ def test_an_input_of_any_layout_arrives_intact(layout: str) -> None:
     with Arena({"first": normal(3), "x": x}, {"y": (2,)}, x.dtype, CPU) as arena, worker_view(arena) as memory:
         arrived = tensor_at(memory, arena.inputs["x"])
         assert arrived.stride() == x.stride()
-        assert arrived.storage_offset() % ALIGNMENT == x.storage_offset() % ALIGNMENT or x.element_size() != 1
+        # A kernel that only works on 16-byte aligned memory must meet the memory that the case promises it.
+        assert arena.inputs["x"].start_bytes % ALIGNMENT == x.storage_offset() * x.element_size() % ALIGNMENT
         assert same_bits(arrived, x)
         assert arena.changed_inputs() == []
         assert arena.out_of_bounds() == []
-
-
-def test_an_input_keeps_its_distance_to_alignment() -> None:
-    """A kernel that only works on 16-byte aligned memory must meet the memory that the case promises it."""
-    x = normal(101)[1:]
-    with Arena({"x": x}, {}, torch.float32, CPU) as arena:
-        assert arena.inputs["x"].start_bytes % 16 == 4
 
 
 def test_an_input_whose_storage_is_not_aligned_to_words_is_looked_at_all_the_same() -> None:
@@ -179,26 +170,7 @@ def test_inputs_that_share_a_storage_each_arrive() -> None:
         assert arena.changed_inputs() == ["k"]
 
 
-@given(st.data())
-def test_any_strided_view_arrives_intact(data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(0, 4), max_size=3)))
-    stride = tuple(data.draw(st.lists(st.integers(0, 6), min_size=len(shape), max_size=len(shape))))
-    start = data.draw(st.integers(0, 7))
-    x = normal(80, dtype=data.draw(st.sampled_from(DTYPES))).as_strided(shape, stride, start)
-    with Arena({"x": x}, {"y": shape}, x.dtype, CPU) as arena, worker_view(arena) as memory:
-        assert same_bits(tensor_at(memory, arena.inputs["x"]), x)
-
-
 # What a worker writes is seen -----------------------------------------------------------------------------------------
-
-
-def test_what_a_worker_writes_is_read(arena: Arena) -> None:
-    y = normal(3, 4, seed=5)
-    with worker_view(arena) as memory:
-        tensor_at(memory, arena.outputs["y"]).copy_(y)
-    assert torch.equal(arena.output("y"), y)
-    assert bool(holds_fill(arena.output("z")).all())
-    assert (arena.changed_inputs(), arena.out_of_bounds()) == ([], [])
 
 
 def test_an_output_that_was_read_can_no_longer_be_changed(arena: Arena) -> None:
@@ -292,20 +264,6 @@ def test_other_inputs_take_the_places_of_the_first_once_they_are_filled_in(arena
         for name, tensor in others.items():
             assert torch.equal(tensor_at(memory, arena.inputs[name]), tensor)
     assert (arena.changed_inputs(), arena.out_of_bounds()) == ([], [])
-
-
-@pytest.mark.parametrize("layout", ["transposed", "slice of columns", "misaligned start", "overlapping windows"])
-def test_other_inputs_of_the_same_layout_arrive_intact(layout: str) -> None:
-    x = LAYOUTS[layout]
-    other = x.clone().set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
-    torch.empty(0, dtype=x.dtype).set_(other.untyped_storage()).mul_(-2)
-    with Arena({"x": x}, {"y": (2,)}, x.dtype, CPU) as arena, worker_view(arena) as memory:
-        arena.replace({"x": other})
-        arena.wipe()
-        arena.fill(arena.copies(["x"]))
-        assert same_bits(tensor_at(memory, arena.inputs["x"]), other)
-        assert not same_bits(tensor_at(memory, arena.inputs["x"]), x)
-        assert arena.changed_inputs() == []
 
 
 def test_forgotten_inputs_free_their_memory() -> None:
@@ -422,23 +380,6 @@ def test_an_out_of_bounds_write_is_told_in_elements(write: OutOfBounds, dtype: t
 # The memory itself ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_cannot_shrink_grow_or_unseal_it(arena: Arena) -> None:
-    """A judge that reads a mapping whose file has shrunk dies of SIGBUS."""
-    (file,) = arena.files
-    for length in (0, arena.bytes.numel() - 1, arena.bytes.numel() + 4096):
-        with pytest.raises(PermissionError):
-            os.ftruncate(file, length)
-    with pytest.raises(PermissionError):
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
-    again = os.open(f"/proc/self/fd/{file}", os.O_RDWR)
-    try:
-        with pytest.raises(PermissionError):
-            os.ftruncate(again, 0)
-    finally:
-        os.close(again)
-    assert bool(holds_fill(arena.output("y")).all())
-
-
 def test_it_has_no_name_that_could_be_left_behind_and_is_not_inherited(arena: Arena) -> None:
     (file,) = arena.files
     assert os.fstat(file).st_nlink == 0
@@ -451,21 +392,17 @@ def mapped(inode: int) -> bool:
     return any(f" {inode} " in line and "grader-arena" in line for line in maps)
 
 
-def test_nothing_of_an_arena_outlives_it() -> None:
+def test_nothing_of_an_arena_outlives_it_even_after_an_error() -> None:
     before = open_files(first=True)
-    arena = Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU)
-    inode = os.fstat(arena.files[0]).st_ino
-    assert mapped(inode)
-    arena.close()
-    assert open_files() == before
-    assert not mapped(inode)
-
-
-def test_an_error_inside_closes_it_too() -> None:
-    before = open_files(first=True)
-    with pytest.raises(ZeroDivisionError), Arena({}, {"y": (10,)}, torch.float32, CPU):
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU) as arena,
+    ):
+        inode = os.fstat(arena.files[0]).st_ino
+        assert mapped(inode)
         _ = 1 / 0
     assert open_files() == before
+    assert not mapped(inode)
 
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "mmap"])

@@ -168,20 +168,6 @@ def test_a_fork_takes_no_import(start: Start) -> None:
     assert used.user + used.system < 0.3
 
 
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [("os._exit(7)", "exit code 7"), ("os.kill(os.getpid(), 11)", "SIGSEGV"), ("os.kill(os.getpid(), 9)", "SIGKILL")],
-)
-def test_an_end_is_told_and_the_server_stays(room: Room, start: Start, end: str, words: str) -> None:
-    first, other = start(), start()
-    server = server_of(first)
-    fault = room.fault(first, end)
-    assert fault.outcome == "crashed"
-    assert words in fault.message
-    room.load(other, "")
-    assert server_of(start()) == server
-
-
 def test_a_worker_that_dies_leaves_the_others_alone(start: Start) -> None:
     first, other = start("cuda_cpu"), start("cuda_cpu")
     server = server_of(first)
