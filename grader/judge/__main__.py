@@ -115,7 +115,10 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
     try:
-        _start_servers(pool)
+        # The fork servers that nearly every grading needs import their libraries while this process does.
+        pool.server()
+        if guess == "cuda":  # a laptop has few cores, and may need none of the course's own workers
+            pool.server(owner="course")
         # An import makes half a million objects and no garbage: looking for garbage takes a fifth of its time
         gc.disable()
         from grader.judge.session import Interrupted, choose_device, run_session
@@ -164,13 +167,6 @@ def _pool(device: Device, folder: Path) -> WorkerPool:
     submission = folder / "submission"
     submission.mkdir(exist_ok=True)
     return WorkerPool(device, folder, strongest_jail(folder, device), submission)
-
-
-def _start_servers(pool: WorkerPool) -> None:
-    """Start the fork servers that nearly every grading needs: they import their libraries while this process does."""
-    pool.server()
-    if pool.device == "cuda":  # a laptop has few cores, and may need none of the course's own workers
-        pool.server(owner="course")
 
 
 def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:

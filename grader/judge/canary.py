@@ -92,7 +92,7 @@ class Canary:
         if assignment.name not in self._told:
             self.lanes.finish()
             self.compilation.wait()
-            self.workers.clear()
+            self.workers.pool.clear()
             self._told[assignment.name] = self._try(assignment)
         if not (words := self._told[assignment.name]):
             return None

@@ -105,7 +105,7 @@ class Reference:
             except Fault:
                 if self._workers.is_busy:
                     raise
-            self._workers.evict()  # the submission has answered already, and may hold the memory that the reference needs
+            self._workers.pool.evict()  # the submission has answered already, and may hold the memory that the reference needs
             return self._ask(case, call)
 
     def _ask(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:

@@ -75,7 +75,7 @@ class Runner:
                 needed_gib = work.case.memory_gib if isinstance(work, BoundCase) else None
                 if self.run.device_name == "cuda" and self.run.free_gib() < (needed_gib or 0.0):
                     self.workers.end_idle()  # on a small GPU they hold memory that the case needs
-            if self._is_admitted(work):
+            if self._may_run(work):
                 self._keep(self.do(work))
 
     def do(self, work: Work, lane: int = 0) -> Done:
@@ -129,14 +129,14 @@ class Runner:
         ended. Neighbouring cases do not run at once: their launches often compile alike, and a kernel that one lane has
         compiled is cached for the others.
         """
-        admitted = [work for work in works if self._is_admitted(work)]
+        to_run = [work for work in works if self._may_run(work)]
         if self.run.request.stop_early:
-            self._run_until_one_fails(admitted)
+            self._run_until_one_fails(to_run)
             return
-        checks = [one for one in admitted if isinstance(one, BoundCheck)]
+        checks = [one for one in to_run if isinstance(one, BoundCheck)]
         spread: list[Work] = [*checks]
         for combine in (False, True):  # which are not run where nothing that tries less is right
-            cases = [one for one in admitted if isinstance(one, BoundCase) and one.case.is_combination == combine]
+            cases = [one for one in to_run if isinstance(one, BoundCase) and one.case.is_combination == combine]
             step = max(1, len(cases) // self.run.lane_count)
             spread += [case for start in range(step) for case in cases[start::step]]
         try:
@@ -162,7 +162,7 @@ class Runner:
             ended[done.work.place.key] = done
             while left and (left[0].place.key in ended or self._is_stopped(left[0])):
                 work = left.popleft()
-                if self._is_admitted(work):
+                if self._may_run(work):
                     self._keep(ended[work.place.key])
             if not left:
                 break  # what still runs counts for nothing
@@ -170,7 +170,7 @@ class Runner:
     def _is_stopped(self, work: Work) -> bool:
         return work.assignment.name in self.results.stopped
 
-    def _is_admitted(self, work: Work) -> bool:
+    def _may_run(self, work: Work) -> bool:
         try:
             self.skip.check(work.place, work if isinstance(work, BoundCase) else None)
         except Exception as refusal:

@@ -25,7 +25,7 @@ MAX_NAMED = 4
 
 @dataclass
 class SkipReasons:
-    """Admits or refuses the cases, checks and speed cases of a grading."""
+    """Says why a case, check or speed case is not run, by raising the reason."""
 
     run: Run
     files: Files

@@ -157,7 +157,7 @@ def test_other_ends_are_left_as_they_are(error: Exception, held: float, device: 
     assert (gpu.reason is None) == (held == 100)
 
 
-def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -> None:
+def test_who_waits_for_a_terminated_worker_is_told_the_reason(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
     worker = Worker("cpu", stage_runtime(tmp_path / "runtime"), tmp_path / "scratch")
     ends: list[BaseException] = []
@@ -176,7 +176,7 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
         reason: Future[Exception] = Future()
         worker.terminate(reason)
         time.sleep(0.3)
-        assert waiting.is_alive(), "it must not be told anything before the sentence is known"
+        assert waiting.is_alive(), "it must not be told anything before the reason is known"
         told = Fault("out_of_memory", "held too much")
         reason.set_result(told)
         waiting.join(10)

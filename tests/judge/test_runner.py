@@ -1,4 +1,4 @@
-"""What runs when: beside others or alone, refused or admitted, kept when it has ended."""
+"""What runs when: beside others or alone, refused or run, kept when it has ended."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_every_tensor_lies_aligned_between_guard_bands(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_outputs_start_as_poison_between_guard_bands(dtype: torch.dtype) -> None:
+def test_outputs_start_as_the_fill_pattern_between_guard_bands(dtype: torch.dtype) -> None:
     with Arena({"x": normal(5)}, {"y": (4, 3), "e": (0, 2), "s": ()}, dtype, CPU) as arena:
         for name, shape in (("y", (4, 3)), ("e", (0, 2)), ("s", ())):
             output = arena.output(name)
@@ -113,7 +113,10 @@ def test_an_output_may_start_beyond_an_aligned_address_directly_between_guards(s
         with worker_view(arena) as memory:
             tensor_at(memory, y).copy_(torch.arange(10.0))
         assert arena.output("y").tolist() == list(range(10))
-        assert strays_after(arena, y.offset - 1, y.offset + 40) == [OutOfBounds("y", -1, 1), OutOfBounds("y", 0, 1)]
+        assert out_of_bounds_after(arena, y.offset - 1, y.offset + 40) == [
+            OutOfBounds("y", -1, 1),
+            OutOfBounds("y", 0, 1),
+        ]
 
 
 # Inputs arrive as they are --------------------------------------------------------------------------------------------
@@ -222,7 +225,7 @@ def test_long_inputs_are_compared_to_their_end(monkeypatch: pytest.MonkeyPatch) 
 def test_after_a_wipe_nothing_of_inputs_and_outputs_is_left(arena: Arena) -> None:
     with worker_view(arena) as memory:
         tensor_at(memory, arena.outputs["y"]).fill_(1.0)
-        memory[0] = 0  # a stray
+        memory[0] = 0  # a write out of bounds
         arena.wipe()
         for slot in arena.inputs.values():
             assert bool((memory[slot.offset : slot.offset + slot.length] == GUARD_BYTE).all())
@@ -294,10 +297,10 @@ def test_inputs_that_do_not_fit_the_places_are_refused(arena: Arena, others: dic
     assert arena.changed_inputs() == [], "the first inputs still stand"
 
 
-# Strays ---------------------------------------------------------------------------------------------------------------
+# Writes out of bounds ----------------------------------------------------------------------------------------------------
 
 
-def strays_after(arena: Arena, *places: int) -> list[OutOfBounds]:
+def out_of_bounds_after(arena: Arena, *places: int) -> list[OutOfBounds]:
     with worker_view(arena) as memory:
         for place in places:
             memory[place] = 0
@@ -308,13 +311,13 @@ def strays_after(arena: Arena, *places: int) -> list[OutOfBounds]:
 def test_a_write_past_the_end_or_before_the_start_is_placed(arena: Arena, distance: int) -> None:
     slot = arena.outputs["y"]
     edge = slot.offset + (slot.length if distance >= 0 else 0)
-    assert strays_after(arena, edge + distance) == [OutOfBounds("y", distance, 1)]
+    assert out_of_bounds_after(arena, edge + distance) == [OutOfBounds("y", distance, 1)]
 
 
 def test_the_first_and_the_last_band_belong_to_the_only_neighbour(arena: Arena) -> None:
     last = arena.bytes.numel() - 1
     end = arena.outputs["z"].offset + arena.outputs["z"].length
-    assert strays_after(arena, 0, last) == [
+    assert out_of_bounds_after(arena, 0, last) == [
         OutOfBounds("a", -arena.inputs["a"].offset, 1),
         OutOfBounds("z", last - end, 1),
     ]
@@ -323,9 +326,9 @@ def test_the_first_and_the_last_band_belong_to_the_only_neighbour(arena: Arena) 
 def test_writes_into_several_bands_are_told_apart(arena: Arena) -> None:
     a, b, z = arena.inputs["a"], arena.inputs["b"], arena.outputs["z"]
     ends = [slot.offset + slot.length for slot in (a, z)]
-    found = strays_after(arena, ends[0], ends[0] + 1, ends[0] + 5, b.offset + b.length + 8, ends[1] + 2)
+    found = out_of_bounds_after(arena, ends[0], ends[0] + 1, ends[0] + 5, b.offset + b.length + 8, ends[1] + 2)
     assert found == [OutOfBounds("a", 0, 2), OutOfBounds("b", 8, 1), OutOfBounds("z", 2, 1)]
-    assert [stray.places for stray in found] == [(0, 1), (2,), (0,)]
+    assert [write.places for write in found] == [(0, 1), (2,), (0,)]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +345,7 @@ def test_a_run_of_elements_past_the_end_is_counted(arena: Arena, bits: int, firs
 def test_writes_between_two_tensors_belong_to_the_nearer(arena: Arena) -> None:
     y, z = arena.outputs["y"], arena.outputs["z"]
     end = y.offset + y.length
-    assert strays_after(arena, end + 10, z.offset - 9) == [OutOfBounds("z", -9, 2)]
+    assert out_of_bounds_after(arena, end + 10, z.offset - 9) == [OutOfBounds("z", -9, 2)]
     assert arena.out_of_bounds()[0].places[0] == -3
 
 
@@ -356,7 +359,7 @@ def test_no_band_is_missed(arena: Arena) -> None:
         memory.masked_fill_(inside, 0)
         assert arena.out_of_bounds() == []
         memory.fill_(0)
-    assert 4 * sum(stray.elements for stray in arena.out_of_bounds()) == int((~inside).sum())
+    assert 4 * sum(write.elements for write in arena.out_of_bounds()) == int((~inside).sum())
     assert len(arena.out_of_bounds()) == len(slots) + 1
 
 

@@ -497,7 +497,7 @@ def test_a_worker_finds_open_its_own_socket_pipe_and_streams_and_nothing_else(ro
 
 
 def test_what_a_worker_changes_in_its_modules_and_files_reaches_no_later_one(room: Room, start: Start) -> None:
-    name = f"poison{next(NUMBERS)}"
+    name = f"planted{next(NUMBERS)}"
     room.load(
         start(),
         f"""
