@@ -29,14 +29,14 @@ class ReportPlace:
 
     Attributes:
         tries: the purpose of the case, in a line for the student.
-        sizes: of a speed case; None otherwise.
+        is_timed: whether it is a speed case's.
     """
 
     assignment: Assignment
     part: Part
     name: str
     tries: str = ""
-    sizes: SpeedSizes | None = None
+    is_timed: bool = False
 
     @property
     def of_part(self) -> tuple[str, str]:
@@ -49,7 +49,7 @@ class ReportPlace:
 
     @property
     def title(self) -> str:
-        return title(self.name, self.tries) if self.sizes is None else f"speed of {self.name}"
+        return f"speed of {self.name}" if self.is_timed else title(self.name, self.tries)
 
     @property
     def started(self) -> CaseStarted:
@@ -191,7 +191,7 @@ class SpeedSizes:
 
     @property
     def place(self) -> ReportPlace:
-        return replace(self.declared.place, sizes=self)
+        return replace(self.declared.place, is_timed=True)
 
     def fitting(self, free_gib: float) -> BoundSpeedCase | None:
         """The first size that needs at most `free_gib`; None if no size does."""

@@ -272,9 +272,8 @@ class Worker:
                     if body is not None:
                         continue  # a second answer to an earlier request
                     left_s = end - time.monotonic()
-                    if (
-                        left_s <= 0 and not is_timed
-                    ):  # waiting for a core prolongs a call, unless the judge's clock runs
+                    # Waiting for a core prolongs a call, unless the judge's clock runs
+                    if left_s <= 0 and not is_timed:
                         more_s = self._watch.waited_s() - waited_s
                         left_s += min(more_s, watch.MOST_GIVEN_BACK * limits.time_s)
                     if left_s <= 0:

@@ -109,9 +109,9 @@ class Benchmarks:
             else:
                 verdict, measured = the_better((verdict, measured), second)
         ends = zip(case.speed.bands, verdict.reached, verdict.undecided, strict=True)
-        evidence.measured, evidence.bands = (
-            measured,
-            tuple(BandResult(**dict(band), reached=reached, undecided=undecided) for band, reached, undecided in ends),
+        evidence.measured = measured
+        evidence.bands = tuple(
+            BandResult(**dict(band), reached=reached, undecided=undecided) for band, reached, undecided in ends
         )
         return verdict
 
