@@ -10,7 +10,7 @@ any other name     the function of that name in baselines.py, such as a vendor's
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from importlib.metadata import version
@@ -101,17 +101,14 @@ class Baselines:
         return worker
 
 
-def kept_caches(device: Device, toolchain: Callable[[], str] | None = None) -> Path | None:
+def kept_caches(device: Device) -> Path | None:
     """The folder of kept kernels; None without a GPU. No other user may enter: the folder holds the compiled reference,
     and its path is no secret.
-
-    Args:
-        toolchain: names everything that compiled kernels depend on; looked up by default.
     """
     folder = cache_folder() if device == "cuda" else None
     if folder is None:
         return None
-    caches = folder / (toolchain or _toolchain)()
+    caches = folder / _toolchain()
     caches.mkdir(parents=True, exist_ok=True)
     caches.chmod(0o700)
     return caches

@@ -162,20 +162,20 @@ class Properties:
         check, model = self.check, self.check.model
         own = {key: value for key, value in drawn.items() if key in model.model_fields}
         case = Case(name=check.name, tries=check.place.title)
-        given: tuple[str, ...] = ()
+        inputs: tuple[str, ...] = ()
         try:
             params = bind_params(check.assignment, check.part, case, model, own)
             bound = BoundCase(check.assignment, check.problem, check.part, case, params)
             trial = Trial(self, bound)
-            given = described(trial.inputs)
+            inputs = described(trial.inputs)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
         except Fault as fault:
             if fault.whose == "answer":
-                found = f"the smallest input found: {_words(drawn, given)}"
+                found = f"the smallest input found: {_words(drawn, inputs)}"
                 return Fault.wrong(fault.message, (*fault.details, found), fault.map)
             if fault.whose != "machine":
-                fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
+                fault.details = (*fault.details, f"the input: {_words(drawn, inputs)}")
             raise _Stopped(fault) from None
         except (AssertionError, HypothesisException):  # of the law, or Hypothesis's own control flow
             raise

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import grader
 from grader.assignment import Device
@@ -118,9 +118,8 @@ class WorkerPool:
             else:
                 server = used = self.server(kind, owner)
                 own, shared = server.folder / secrets.token_hex(8), caches if server.trusted else server.caches
-                how: dict[str, Any] = {"trusted": server.trusted, "server": server, "imports": imports}
                 with _none_started():
-                    worker = Worker(kind, self.runtime, own, shared, server.jail, **how)
+                    worker = Worker(kind, self.runtime, own, shared, server=server, imports=imports)
             self._workers.append(worker)
             worker.ready()
             return worker

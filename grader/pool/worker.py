@@ -61,13 +61,13 @@ class Worker:
         scratch: the worker's own folder; created here.
         caches: folder of compiled kernels and built libraries, `scratch` by default; workers may share it.
         readable: paths that the jail lets the worker read, beside the system, Python and `runtime`.
-        trusted: whether the worker runs the course's own code, which hides no processes.
         server: forks the worker in its jail; None to start a program in `jail`.
         tool: a program with options that runs the worker under its eyes, as compute-sanitizer. Its output in `TOOL_LOG`
             of the scratch folder is in `tool_log` after the worker's end.
         imports: modules that the server imports before it forks the worker.
 
     Attributes:
+        trusted: whether the worker runs the course's own code, which hides no processes.
         allowance: the time that all workers of an assignment share; endless until it is set.
         loaded_from: the folder of the loaded file, for the student's lines in last words.
         ptxas, off_stream, same_value: see `protocol.Reply`.
@@ -85,13 +85,13 @@ class Worker:
         jail: Jail = NO_JAIL,
         readable: Sequence[Path] = (),
         tool: Sequence[str] = (),
-        trusted: bool = False,
         server: ForkServer | None = None,
         imports: Sequence[str] = (),
     ) -> None:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
-        self.trusted = trusted
+        self.trusted = server is not None and server.trusted
+        jail = jail if server is None else server.jail
         self.alive = True
         self.allowance = Allowance(math.inf)
         self.loaded_from: Path | None = None
@@ -111,7 +111,7 @@ class Worker:
         writable = [scratch] if caches is None else [scratch, caches]
         for folder in writable:
             jail.prepare(runtime.parent, folder)
-        surroundings = environment(kind, runtime, scratch, caches, trusted) | (OWN_ALLOCATIONS if tool else {})
+        surroundings = environment(kind, runtime, scratch, caches, self.trusted) | (OWN_ALLOCATIONS if tool else {})
         self._process: subprocess.Popen[bytes] | Forked
         if server is not None:
             self._process, channel = server.fork(scratch, surroundings, imports)
