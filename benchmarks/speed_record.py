@@ -175,17 +175,18 @@ def repetition(benchmarks: Benchmarks, pool: WorkerPool, case: BoundSpeedCase, f
 
     started = time.monotonic()
     try:
-        timed = benchmarks.measure(case, Evidence(), loaded)
+        evidence = Evidence()
+        verdict = benchmarks.measure(case, evidence, loaded)
     finally:
         end_all(workers)
-    if timed.verdict is None or timed.measured is None:
-        return {"stopped": timed.words, "points": 0.0}
+    if verdict is None or evidence.measured is None:
+        return {"stopped": evidence.words, "points": 0.0}
     return {
-        "points": sum(band.points for band in timed.bands if band.reached),
-        "possible": sum(band.points for band in timed.bands),
-        "undecided": any(band.undecided for band in timed.bands),
-        "speedups": {name: interval.model_dump() for name, interval in timed.verdict.speedups.items()},
-        "measured": timed.measured.model_dump(),
+        "points": sum(band.points for band in evidence.bands if band.reached),
+        "possible": sum(band.points for band in evidence.bands),
+        "undecided": any(band.undecided for band in evidence.bands),
+        "speedups": {name: interval.model_dump() for name, interval in verdict.speedups.items()},
+        "measured": evidence.measured.model_dump(),
         "raced_twice": len(workers) > 1,
         "seconds": {"load": load_s[0], "race": time.monotonic() - started - sum(load_s)},
     }

@@ -521,7 +521,6 @@ class TracedLaunch:
         grid: blocks along x, y and z.
         threads: of a block; of a Triton program, 32 for each of its warps.
         shared_bytes, static_shared_bytes: dynamic and static shared memory of a block, in CUDA.
-        barriers: waits at __syncthreads() by blocks that ran, each counted once for a block.
         cut: whether a block was stopped, because it made too many accesses: its counts are too low.
         launches: how many launches in a row were alike (kernel, line, grid and threads): this one stands for all.
     """
@@ -536,7 +535,6 @@ class TracedLaunch:
     dots: Annotated[tuple[TracedDot, ...], Bound(max_length=16)] = ()
     shared_bytes: Count = 0
     static_shared_bytes: Count = 0
-    barriers: Count = 0
     cut: bool = False
     launches: Annotated[int, Bound(ge=1, le=1 << 40)] = 1
 
@@ -593,22 +591,16 @@ class GpuTrace:
     host_s: Seconds = 0.0
     device_s: Seconds = 0.0
     busy_s: Seconds = 0.0
-    allocated_bytes: Size = 0
     chrome: CompiledText | None = None
     generated: CompiledText | None = None
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The work of a traced call, in its order: launches, and PyTorch's operators beside them. On a GPU `gpu` alone.
-
-    Attributes:
-        allocated_bytes: most memory beside inputs and outputs of the call that was in use at once.
-    """
+    """The work of a traced call, in its order: launches, and PyTorch's operators beside them. On a GPU `gpu` alone."""
 
     launches: Annotated[tuple[TracedLaunch, ...], Bound(max_length=32)] = ()
     operators: Annotated[tuple[TracedOperator, ...], Bound(max_length=64)] = ()
-    allocated_bytes: Size = 0
     gpu: GpuTrace | None = None
 
 

@@ -42,14 +42,13 @@ LAUNCH = protocol.TracedLaunch(
     "k", 11, (2, 1, 1), 128, 1, (ACCESS,),
     (protocol.TracedTensor("x_ptr", 4096, True, 240, 120),),
     (protocol.TracedDot(9, "bfloat16", 1 << 40),),
-    1024, 64, 3, True, 5,
+    1024, 64, True, 5,
 )  # fmt: skip
 RAN = protocol.RanLaunch("k", (2, 1, 1), (128, 1, 1), 32, 1024, 0.5, 0.25)
 TRACE = protocol.Trace(
     (LAUNCH,),
     (protocol.TracedOperator("zeros", "k.py:3", 1, 0, 4096),),
-    8192,
-    protocol.GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, 64, TEXT, TEXT),
+    protocol.GpuTrace((RAN,), 2, 0.5, 0.75, 0.25, TEXT, TEXT),
 )
 ERROR = protocol.WorkerError("failed", "ValueError", "é", "", "submission")
 RETURNED = protocol.Returned("tensor", "Tensor", "float32", (2, 3), "cuda")

@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Literal, TextIO
+from typing import TextIO
 
 from grader.assignment import CourseError, Device
 from grader.course import CourseOpen, close_installed_course
@@ -34,7 +34,7 @@ from grader.fingerprint import fingerprint
 from grader.messages import Event, Refused, Request
 from grader.nvidia import driver_is_loaded
 from grader.pool.fault import Fault
-from grader.pool.jail import Jail, strongest_jail
+from grader.pool.jail import strongest_jail
 from grader.pool.pool import WorkerPool
 from grader.report.model import Isolation
 from grader.runfolder import remove
@@ -115,7 +115,10 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
     guess: Device = "cuda" if device != "cpu" and driver_is_loaded() else "cpu"
     pool = _pool(guess, folder)
     try:
-        _start_servers(pool)
+        # The fork servers that nearly every grading needs import their libraries while this process does.
+        pool.server()
+        if guess == "cuda":  # a laptop has few cores, and may need none of the course's own workers
+            pool.server(owner="course")
         # An import makes half a million objects and no garbage: looking for garbage takes a fifth of its time
         gc.disable()
         from grader.judge.session import Interrupted, choose_device, run_session
@@ -133,7 +136,10 @@ def _judge(folder: Path, device: str, options: list[str], emit: Callable[[Event]
         if (found := choose_device(device)) != guess:
             pool.close()
             pool = _pool(found, folder)
-        isolation = _isolation(pool.jail, "docker" if "docker" in options else "host")
+        isolation = Isolation(sandbox="docker" if "docker" in options else "host", jail=pool.jail.name)
+        if not isolation.isolated:
+            user = "another user" if pool.jail.name == "uid" else "a process of the user who grades,"
+            isolation = isolation.model_copy(update={"note": UNISOLATED.format(user=user)})
         if "isolated" in options and not isolation.isolated:
             emit(Refused(kind="infra", message=f"nothing was graded: {isolation.note}"))
             return 1
@@ -164,22 +170,6 @@ def _pool(device: Device, folder: Path) -> WorkerPool:
     submission = folder / "submission"
     submission.mkdir(exist_ok=True)
     return WorkerPool(device, folder, strongest_jail(folder, device), submission)
-
-
-def _start_servers(pool: WorkerPool) -> None:
-    """Start the fork servers that nearly every grading needs: they import their libraries while this process does."""
-    pool.server()
-    if pool.device == "cuda":  # a laptop has few cores, and may need none of the course's own workers
-        pool.server(owner="course")
-
-
-def _isolation(jail: Jail, sandbox: Literal["host", "docker"]) -> Isolation:
-    """How a submission in this jail is isolated from the machine, with a note if the isolation is incomplete."""
-    isolation = Isolation(sandbox=sandbox, jail=jail.name)
-    if isolation.isolated:
-        return isolation
-    user = "another user" if jail.name == "uid" else "a process of the user who grades,"
-    return isolation.model_copy(update={"note": UNISOLATED.format(user=user)})
 
 
 def _listen(stream: TextIO, told: SimpleQueue[str]) -> None:

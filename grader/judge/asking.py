@@ -81,7 +81,7 @@ def ask(
     keep: bool = False,
     reverse: bool = False,
 ) -> None:
-    """Have the worker answer calls, and check its reply; `check_memory` checks the arena. Raises as `Trials.grade`.
+    """Have the worker answer calls, and check its reply; `check_memory` checks the arena. Raises as `CallGrader.grade`.
 
     first: the first call. windows, keep, reverse: see `protocol.MakeCalls`; a case that measures or needs memory keeps
     nothing.
@@ -98,8 +98,8 @@ def ask(
     limits = limits_of(run, case, len(asked))
     keep = keep and not measured and case.case.memory_gib is None
     record = "kernels" if case.case.profiled else "nothing"
-    how = {"windows": windows, "record": record, "keep": keep, "reverse": reverse}
-    request = arena.request(asked, _by_position(first), limits.time_s, **_form_of(first), **how)
+    how: dict[str, Any] = {"windows": windows, "record": record, "keep": keep, "reverse": reverse}
+    request = arena.request(asked, limit_s=limits.time_s, **_form_of(first), **how)
     worker.log.mark(case.place.heading)
     evidence.given = described(first, windows)
     started = time.perf_counter()
@@ -133,16 +133,13 @@ def ask(
 def request_for(arena: Arena, call: Call, limit_s: float, **how: Any) -> protocol.MakeCalls:
     """The request for one call in an arena made by `arena_for`; `how` is as in `Arena.request`."""
     upstream = None if call.upstream is None else UPSTREAM
-    return arena.request([([*call.args], upstream)], _by_position(call), limit_s, **_form_of(call), **how)
-
-
-def _by_position(call: Call) -> list[bool | int | float]:
-    return [] if call.by_name else [*call.options.values()]
+    return arena.request([([*call.args], upstream)], limit_s=limit_s, **_form_of(call), **how)
 
 
 def _form_of(call: Call) -> dict[str, Any]:
     """The fields of `protocol.MakeCalls` that say how a call is made and differentiated."""
     return {
+        "options": () if call.by_name else tuple(call.options.values()),
         "named": tuple(call.options.items()) if call.by_name else (),
         "wanted": tuple(name in call.differentiated for name in call.args),
         "backwards": call.backwards,
@@ -208,23 +205,20 @@ def check_memory(
     if changed:
         raise Fault.wrong(f"the input {changed[0]} was changed: the function must leave its inputs as they are")
     if out_of_bounds:
-        words = _describe_write(out_of_bounds[0], dtype)
-        raise Fault("failed", words, whose="answer", outside=(out_of_bounds[0], got or {}))
+        write, size = out_of_bounds[0], dtype.itemsize
+        elements = f"{write.elements} element{'s' if write.elements > 1 else ''}"
+        if write.offset_bytes < 0:
+            nearest = -(write.offset_bytes // size)
+            words = f"wrote {elements} before the start of {write.neighbour}: the nearest is {nearest} before element 0"
+        else:
+            words = (
+                f"wrote {elements} past the end of {write.neighbour}, from {write.offset_bytes // size} past it: "
+                "consistent with a missing mask or bounds check"
+            )
+        raise Fault("failed", words, whose="answer", outside=(write, got or {}))
 
 
 def _article(name: str) -> str:
     if name == "NoneType":
         return "None"
     return f"an {name}" if name[:1] in "aeiou" else f"a {name}"
-
-
-def _describe_write(write: OutOfBounds, dtype: torch.dtype) -> str:
-    size = dtype.itemsize
-    elements = f"{write.elements} element{'s' if write.elements > 1 else ''}"
-    if write.offset_bytes < 0:
-        nearest = -(write.offset_bytes // size)
-        return f"wrote {elements} before the start of {write.neighbour}: the nearest is {nearest} before element 0"
-    return (
-        f"wrote {elements} past the end of {write.neighbour}, from {write.offset_bytes // size} past it: "
-        "consistent with a missing mask or bounds check"
-    )

@@ -10,7 +10,7 @@ any other name     the function of that name in baselines.py, such as a vendor's
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from importlib.metadata import version
@@ -86,7 +86,13 @@ class Baselines:
         what = name if name in YARDSTICKS else f"{name} of {case.id}"  # each case compiles anew
         if self._holds.get(name) != what:
             try:
-                self._load(worker, name, case)
+                if name in YARDSTICKS:
+                    worker.do(Yardstick(name), LIMITS)
+                elif name == "reference":
+                    load_file(worker, self._course / "reference", case.assignment)
+                else:
+                    file, entry = case.assignment.folder / "baselines.py", "eager" if name == COMPILE else name
+                    worker.load(file, entry, None, LIMITS, compiled=name == COMPILE)
             except Fault as fault:
                 if fault.whose == "machine":
                     raise
@@ -94,27 +100,15 @@ class Baselines:
             self._holds[name] = what
         return worker
 
-    def _load(self, worker: Worker, name: str, case: BoundSpeedCase) -> None:
-        if name in YARDSTICKS:
-            worker.do(Yardstick(name), LIMITS)
-        elif name == "reference":
-            load_file(worker, self._course / "reference", case.assignment)
-        else:
-            entry = "eager" if name == COMPILE else name
-            worker.load(case.assignment.folder / "baselines.py", entry, None, LIMITS, compiled=name == COMPILE)
 
-
-def kept_caches(device: Device, toolchain: Callable[[], str] | None = None) -> Path | None:
+def kept_caches(device: Device) -> Path | None:
     """The folder of kept kernels; None without a GPU. No other user may enter: the folder holds the compiled reference,
     and its path is no secret.
-
-    Args:
-        toolchain: names everything that compiled kernels depend on; looked up by default.
     """
     folder = cache_folder() if device == "cuda" else None
     if folder is None:
         return None
-    caches = folder / (toolchain or _toolchain)()
+    caches = folder / _toolchain()
     caches.mkdir(parents=True, exist_ok=True)
     caches.chmod(0o700)
     return caches

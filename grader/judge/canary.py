@@ -25,7 +25,6 @@ from grader.judge.lanes import Lanes
 from grader.judge.run import Run
 from grader.judge.workers import Workers
 from grader.pool.fault import Fault
-from grader.pool.worker import Worker
 from grader.protocol import INCLUDE, OF_PYTORCH
 from grader.report.model import UNDECIDED, CaseResult
 from grader.submission import pack, unpack
@@ -60,8 +59,9 @@ class Canary:
         """The machine's fault behind a single fault of the submission; None if there is none."""
         self._faults.setdefault(assignment.name, []).append(fault)
         policy, found = assignment.spec.policy, MISSING.match(fault.message)
-        if found and policy is not None and found[1] in policy.imports and not _is_installed(found[1]):
-            words = f"{found[1]} is not installed here, and [policy] of {assignment.name} lets submissions import it: install it"
+        module = found[1] if found and policy is not None and found[1] in policy.imports else ""
+        if module and module not in sys.stdlib_module_names and all(one.name != module for one in iter_modules()):
+            words = f"{module} is not installed here, and [policy] of {assignment.name} lets submissions import it: install it"
             return Fault.of_machine(words, (fault.traceback,))
         if fault.whose != "toolchain" or fault.outcome not in SUSPECT:
             return None
@@ -84,14 +84,7 @@ class Canary:
         return self._machine_fault_of(assignment, faults[0])
 
     def _machine_fault_of(self, assignment: Assignment, fault: Fault) -> Fault | None:
-        if not (words := self._words_of(assignment)):
-            return None
-        return Fault.of_machine(
-            words, (f"what became of the submission: {fault.outcome}, {fault.message}", fault.traceback)
-        )
-
-    def _words_of(self, assignment: Assignment) -> str:
-        """How the staff's file fails here, in the tools' own words; "" if it works. Later calls return the same.
+        """The machine's fault if the staff's file fails here too, in the tools' own words; None if it works.
 
         First, all processes of the submission end and its files are removed: a submission that fills the disk must not
         break the canary.
@@ -99,11 +92,15 @@ class Canary:
         if assignment.name not in self._told:
             self.lanes.finish()
             self.compilation.wait()
-            self.workers.clear()
+            self.workers.pool.clear()
             self._told[assignment.name] = self._try(assignment)
-        return self._told[assignment.name]
+        if not (words := self._told[assignment.name]):
+            return None
+        details = f"what became of the submission: {fault.outcome}, {fault.message}", fault.traceback
+        return Fault.of_machine(words, details)
 
     def _try(self, assignment: Assignment) -> str:
+        """How the staff's file fails here; "" if it works."""
         folder = self.run.request.copied.folder.with_name("canary")
         name = assignment.spec.file
         try:
@@ -114,7 +111,9 @@ class Canary:
             case = self._case(assignment)
             with self.workers.canary(assignment, folder) as worker:
                 if case is not None and not self._is_torch_form(assignment):
-                    self._ask(worker, case)
+                    call = case.inputs(self.run.seed, CANARY_NUMBER, self.run.device)
+                    got = answer(self.run, case, worker, call)
+                    self.comparison.compare(case, call, got, Evidence(), drawn=True)
             if (compiled := self.compilation.first_case(assignment)) is not None:
                 with self.workers.canary(assignment, folder, compiling=True) as worker:
                     raise_fault(compiled_call(self.run, worker, compiled, assignment.spec.gpu))
@@ -124,11 +123,6 @@ class Canary:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return ""
-
-    def _ask(self, worker: Worker, case: BoundCase) -> None:
-        call = case.inputs(self.run.seed, CANARY_NUMBER, self.run.device)
-        got = answer(self.run, case, worker, call)
-        self.comparison.compare(case, call, got, Evidence(), drawn=True)
 
     def _case(self, assignment: Assignment) -> BoundCase | None:
         """The first case of the assignment that is an ordinary call on this device, with values to compute."""
@@ -148,7 +142,3 @@ class Canary:
         sources = {name: decoded((copied.folder / name).read_bytes()) for name in copied.info.files}
         codes = included_from(assignment.spec.file, sources).values()
         return any(header.startswith(OF_PYTORCH) for code in codes for header in INCLUDE.findall(code))
-
-
-def _is_installed(module: str) -> bool:
-    return module in sys.stdlib_module_names or any(one.name == module for one in iter_modules())

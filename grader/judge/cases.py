@@ -29,14 +29,14 @@ class ReportPlace:
 
     Attributes:
         tries: the purpose of the case, in a line for the student.
-        sizes: of a speed case; None otherwise.
+        is_timed: whether it is a speed case's.
     """
 
     assignment: Assignment
     part: Part
     name: str
     tries: str = ""
-    sizes: SpeedSizes | None = None
+    is_timed: bool = False
 
     @property
     def of_part(self) -> tuple[str, str]:
@@ -49,7 +49,7 @@ class ReportPlace:
 
     @property
     def title(self) -> str:
-        return title(self.name, self.tries) if self.sizes is None else f"speed of {self.name}"
+        return f"speed of {self.name}" if self.is_timed else title(self.name, self.tries)
 
     @property
     def started(self) -> CaseStarted:
@@ -157,21 +157,26 @@ class BoundSpeedCase(BoundCase):
 
 @dataclass(frozen=True)
 class BoundCheck:
-    """A check of an assignment's own: a function that takes `Properties` as `properties`."""
+    """A check of an assignment's own: a function that takes `Properties` as `properties`.
+
+    Attributes:
+        problem, model: problem.py, and the model of its parameters.
+    """
 
     assignment: Assignment
     part: Part
     name: str
     function: Callable[..., None]
+    problem: Problem
+    model: type[Params]
     shares_the_machine = True
     is_apart = False
 
     @property
     def place(self) -> ReportPlace:
         """What it tries is the first line of the function's docstring."""
-        return ReportPlace(
-            self.assignment, self.part, self.name, (inspect.getdoc(self.function) or self.name).splitlines()[0]
-        )
+        tries = (inspect.getdoc(self.function) or self.name).splitlines()[0]
+        return ReportPlace(self.assignment, self.part, self.name, tries)
 
 
 @dataclass(frozen=True)
@@ -186,12 +191,7 @@ class SpeedSizes:
 
     @property
     def place(self) -> ReportPlace:
-        return replace(self.declared.place, sizes=self)
-
-    @property
-    def names(self) -> set[str]:
-        """The names by which `Request.profiled` may ask for the case."""
-        return {self.declared.name, f"{self.declared.part.name}/{self.declared.name}"}
+        return replace(self.declared.place, is_timed=True)
 
     def fitting(self, free_gib: float) -> BoundSpeedCase | None:
         """The first size that needs at most `free_gib`; None if no size does."""
@@ -200,7 +200,7 @@ class SpeedSizes:
     def needed_gib(self, total_gib: float) -> float:
         """Memory in GiB of the first size that fits into `total_gib`; 0 if none fits."""
         fitting = self.fitting(total_gib)
-        return 0.0 if fitting is None else fitting.memory_gib or 0.0
+        return (fitting and fitting.memory_gib) or 0.0
 
 
 def bind_cases(assignments: Sequence[Assignment], device: Device) -> list[BoundCase]:
@@ -239,7 +239,7 @@ def bind_checks(assignments: Sequence[Assignment]) -> list[BoundCheck]:
         for part, name in named:
             if name not in found:
                 raise CourseError(f"{toml}: checks: there is no test {name!r} in {assignment.folder}/test_*.py")
-            bound.append(BoundCheck(assignment, part, name, found[name][1]))
+            bound.append(BoundCheck(assignment, part, name, found[name][1], *load_problem(assignment)))
     return bound
 
 
@@ -272,7 +272,11 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
             for speed in part.speed:
                 if not (baselines := assignment.folder / "baselines.py").is_file():
                     raise CourseError(f"{baselines}: not found; speed is measured against its function `eager`")
-                if lacking := [one for one in ("eager", *speed.others) if one not in _names_in(baselines)]:
+                try:
+                    has = names_in(ast.parse(baselines.read_bytes()))
+                except (OSError, SyntaxError, ValueError) as error:
+                    raise CourseError(f"{baselines}: {type(error).__name__}: {error}") from None
+                if lacking := [one for one in ("eager", *speed.others) if one not in has]:
                     words = f"lacks the function {lacking[0]}(), which speed case {speed.name!r} is measured against"
                     raise CourseError(f"{baselines}: {words}")
                 cases = []
@@ -284,14 +288,6 @@ def bind_speed_cases(assignments: Sequence[Assignment]) -> list[SpeedSizes]:
                     cases.append(timed)
                 bound.append(SpeedSizes(tuple(cases)))
     return bound
-
-
-def _names_in(file: Path) -> set[str]:
-    """The names in a Python file. Raises CourseError."""
-    try:
-        return names_in(ast.parse(file.read_bytes()))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise CourseError(f"{file}: {type(error).__name__}: {error}") from None
 
 
 def _check_work(timed: BoundSpeedCase) -> None:

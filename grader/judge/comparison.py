@@ -105,7 +105,7 @@ class Reference:
             except Fault:
                 if self._workers.is_busy:
                     raise
-            self._workers.evict()  # the submission has answered already, and may hold the memory that the reference needs
+            self._workers.pool.evict()  # the submission has answered already, and may hold the memory that the reference needs
             return self._ask(case, call)
 
     def _ask(self, case: BoundCase, call: Call) -> dict[str, torch.Tensor]:
@@ -140,11 +140,8 @@ class Comparison:
     def _right(self, case: BoundCase, call: Call, drawn: bool = False) -> Right:
         scale = Scale(case, call)
         pytorch = scale.measure(case.problem.baseline(call))
-        if drawn:
-            return Right(scale, pytorch, None)
-        return Right(
-            scale, pytorch, _trivial_answer(case, call, scale, budgets_of(self.run.device_name, case, pytorch))
-        )
+        budgets = budgets_of(self.run.device_name, case, pytorch)
+        return Right(scale, pytorch, None if drawn else _passing_trivial_answer(case, call, scale, budgets))
 
     def compare(
         self,
@@ -170,56 +167,61 @@ class Comparison:
             Fault: an output is wrong; the machine's if a trivial answer would pass, or the reference is wrong.
         """
         scale, pytorch, trivial = self._right(case, call, drawn) if right is None else right.result()
-        expected = scale.expected
         budgets = budgets_of(self.run.device_name, case, pytorch)
         errors = scale.measure(got)
         reference: dict[str, Errors] | None = None
-        spec = case.assignment.spec.tolerance
-        capped = {
-            name: Errors(spec.reference_cap * one.worst, spec.reference_cap * one.rms) for name, one in budgets.items()
-        }
+        cap = case.assignment.spec.tolerance.reference_cap
+        capped = {name: Errors(cap * one.worst, cap * one.rms) for name, one in budgets.items()}
         # Nearly every right kernel is within PyTorch's budget, and nearly every wrong one beyond the budget that the
         # worst of allowed references would give, so the reference is seldom asked.
         if not within(errors, budgets) and within(errors, budgets_of(self.run.device_name, case, capped)):
             reference = scale.measure(self.reference.answer(case, call))
-            _check_reference(case, reference, capped)
-            larger = {name: Errors.larger(pytorch[name], reference[name]) for name in expected}
+            for name, largest in capped.items():
+                if not reference[name].within(largest):  # it would widen the budget and pass wrong kernels
+                    off = f"{name} is off by {reference[name].worst:.3g}"
+                    raise Fault.of_machine(f"the reference kernel is wrong in {case.id}: {off}")
+            larger = {name: Errors.larger(pytorch[name], reference[name]) for name in scale.expected}
             budgets = budgets_of(self.run.device_name, case, larger)
-            trivial = None if drawn else _trivial_answer(case, call, scale, budgets)
-        if not drawn:
-            _refuse_trivial(case, trivial)
-        evidence.errors = [_row(name, errors, budgets, pytorch, reference) for name in expected]
+            trivial = None if drawn else _passing_trivial_answer(case, call, scale, budgets)
+        if not drawn and not case.case.is_combination:
+            if trivial is not None and case.case.degenerate is None:
+                mend = "change it, or say why in its key `degenerate`"
+                raise Fault.of_machine(f"{case.id} cannot tell right from wrong: {trivial} would pass; {mend}")
+            if trivial is None and case.case.degenerate is not None:
+                raise Fault.of_machine(f"{case.id} says it is degenerate, but no trivial answer passes: remove the key")
+        evidence.errors = [
+            OutputError(
+                output=name,
+                worst=errors[name].worst,
+                worst_budget=budgets[name].worst,
+                rms=errors[name].rms,
+                rms_budget=budgets[name].rms,
+                pytorch_worst=pytorch[name].worst,
+                pytorch_rms=pytorch[name].rms,
+                reference_worst=None if reference is None else reference[name].worst,
+                reference_rms=None if reference is None else reference[name].rms,
+            )
+            for name in scale.expected
+        ]
         bad = {
             name: scale.beyond(got, name, budgets[name].worst)
-            for name in expected
+            for name in scale.expected
             if not errors[name].within(budgets[name])
         }
         if bad:
-            earlier = _earlier(self.run.seed, case, call)
-            lines = _explain(case, call, got, expected, bad, earlier, before, evidence.launched)
-            first = _first_told(call, expected, bad)
+            lines = _explain(case, call, got, scale.expected, bad, self.run.seed, before, evidence.launched)
+            gradients = list(scale.expected)[: len(call.differentiated)]
+            first = min(bad, key=lambda name: (name in gradients, not bool(bad[name].any())))  # to be shown on a map
             compared = scale.compared(got, first, budgets[first].worst)
             shown = error_map(first, compared, bad[first], before) if bool(bad[first].any()) else None
             raise Fault.wrong(lines[0], tuple(lines[1:]), shown)
 
     def around(self, case: BoundCase, call: Call, write: OutOfBounds, got: Outputs) -> ErrorMap | None:
         """A map of the output beside which a call wrote."""
-        scale, name = Scale(case, call), write.neighbour
-        pytorch = scale.measure(case.problem.baseline(call))
+        (scale, pytorch, _), name = self._right(case, call, drawn=True), write.neighbour
         limit = budgets_of(self.run.device_name, case, pytorch)[name].worst
         bad = scale.beyond(got, name, limit)
         return error_map(name, scale.compared(got, name, limit), bad, outside=write.places)
-
-
-def _first_told(call: Call, expected: Outputs, bad: Outputs) -> str:
-    """The wrong output to tell first: results before gradients, outputs with a wrong element before others."""
-    gradients = _gradients(call, expected)
-    return min(bad, key=lambda name: (name in gradients, not bool(bad[name].any())))
-
-
-def _gradients(call: Call, expected: Outputs) -> list[str]:
-    """Names of the outputs that are gradients: the first ones."""
-    return list(expected)[: len(call.differentiated)]
 
 
 def _explain(
@@ -228,32 +230,35 @@ def _explain(
     got: Outputs,
     expected: Outputs,
     bad: Outputs,
-    earlier: list[Call],
+    seed: int,
     before: int | None,
     launched: Sequence[LaunchedKernel],
 ) -> list[str]:
     """Sentences about the wrong outputs. A wrong result comes before wrong gradients."""
-    gradients, calls = _gradients(call, expected), [call, *earlier]
-    results = [name for name in expected if name not in gradients]
+    earlier: list[Call] = []  # the calls of the case before this one
+    if case.case.calls > 1:
+        (device,) = {tensor.device for tensor in call.args.values()}
+        for number in range(case.case.calls):
+            other = case.inputs(seed, number, device)
+            if all(torch.equal(other.args[name], tensor) for name, tensor in call.args.items()):
+                break
+            earlier.append(other)
+        else:
+            earlier = []
+    is_queued = case.assignment.spec.language == "cuda" and any(tensor.is_cuda for tensor in got.values())
 
     def about(names: list[str], calls: list[Call]) -> list[str]:
-        is_queued = case.assignment.spec.language == "cuda" and any(tensor.is_cuda for tensor in got.values())
-
         def of_these(outputs: Outputs) -> dict[str, torch.Tensor]:
             return {name: outputs[name] for name in names if name in outputs}
 
-        mistakes = case.problem.mistakes
-        scene = Scene(
-            calls[0],
-            lambda one: of_these(case.problem.oracle(one)),
-            calls[1:],
-            before,
-            mistakes,
-            is_queued,
-            launched,
-        )
+        def oracle(one: Call) -> dict[str, torch.Tensor]:
+            return of_these(case.problem.oracle(one))
+
+        scene = Scene(calls[0], oracle, calls[1:], before, case.problem.mistakes, is_queued, launched)
         return diagnosis.explain_call(of_these(got), of_these(expected), of_these(bad), scene)
 
+    calls, number_of_gradients = [call, *earlier], len(call.differentiated)
+    gradients, results = list(expected)[:number_of_gradients], list(expected)[number_of_gradients:]
     if not gradients:
         return about(results, calls)
     wrong, dependent = (" and ".join(name for name in bad if name in names) for names in (results, gradients))
@@ -275,84 +280,20 @@ def _explain(
     return lines
 
 
-def _earlier(seed: int, case: BoundCase, call: Call) -> list[Call]:
-    """The calls of the case before this one, with their inputs drawn again."""
-    calls: list[Call] = []
-    if case.case.calls > 1:
-        (device,) = {tensor.device for tensor in call.args.values()}
-        for number in range(case.case.calls):
-            other = case.inputs(seed, number, device)
-            if all(torch.equal(other.args[name], tensor) for name, tensor in call.args.items()):
-                return calls
-            calls.append(other)
-    return []
-
-
 def within(errors: Mapping[str, Errors], budgets: Mapping[str, Errors]) -> bool:
     return all(errors[name].within(budgets[name]) for name in budgets)
 
 
-def _check_reference(case: BoundCase, reference: Mapping[str, Errors], capped: Mapping[str, Errors]) -> None:
-    """Refuse a reference whose error exceeds `reference_cap` times the budget: it would widen the budget and pass wrong
-    kernels.
-    """
-    for name, largest in capped.items():
-        if not reference[name].within(largest):
-            off = f"{name} is off by {reference[name].worst:.3g}"
-            raise Fault.of_machine(f"the reference kernel is wrong in {case.id}: {off}")
-
-
-def _trivial_answer(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> str | None:
-    """A trivial answer that passes, or None."""
-    answers = _trivial_answers(case, call, scale.expected)
-    return next((name for name, outputs in answers if scale.are_within(outputs, budgets)), None)
-
-
-def _refuse_trivial(case: BoundCase, passing: str | None) -> None:
-    """Refuse a case that a trivial answer passes without the key `degenerate`, or that has the key without need; but no
-    combination."""
-    if case.case.is_combination:
-        return
-    if passing is not None and case.case.degenerate is None:
-        mend = "change it, or say why in its key `degenerate`"
-        raise Fault.of_machine(f"{case.id} cannot tell right from wrong: {passing} would pass; {mend}")
-    if passing is None and case.case.degenerate is not None:
-        raise Fault.of_machine(f"{case.id} says it is degenerate, but no trivial answer passes: remove the key")
-
-
-def _trivial_answers(case: BoundCase, call: Call, expected: Outputs) -> list[tuple[str, Outputs]]:
-    """Answers without work: constants, unwritten memory, copies of an input."""
-
-    def everywhere(value: float) -> Outputs:
-        return {
-            name: torch.full((), value, dtype=case.dtype, device=tensor.device).expand(tensor.shape)
-            for name, tensor in expected.items()
-        }
-
+def _passing_trivial_answer(case: BoundCase, call: Call, scale: Scale, budgets: Mapping[str, Errors]) -> str | None:
+    """An answer without work that is within the budgets, or None: a constant, unwritten memory, or a copy of an input."""
+    device = next(iter(scale.expected.values())).device
     fill = torch.full((case.dtype.itemsize,), FILL_BYTE, dtype=torch.uint8).view(case.dtype).item()
     constants = {"zeros": 0.0, "ones": 1.0, "NaN": math.nan, "memory that was never written": fill}
-    answers = [(name, everywhere(value)) for name, value in constants.items()]
+    answers = {name: torch.full((), value, dtype=case.dtype, device=device) for name, value in constants.items()}
     for argument, tensor in call.args.items():
-        if all(tensor.shape == output.shape for output in expected.values()):
-            answers.append((f"a copy of {argument}", dict.fromkeys(expected, tensor)))
-    return answers
-
-
-def _row(
-    name: str,
-    errors: Mapping[str, Errors],
-    budgets: Mapping[str, Errors],
-    pytorch: Mapping[str, Errors],
-    reference: Mapping[str, Errors] | None,
-) -> OutputError:
-    return OutputError(
-        output=name,
-        worst=errors[name].worst,
-        worst_budget=budgets[name].worst,
-        rms=errors[name].rms,
-        rms_budget=budgets[name].rms,
-        pytorch_worst=pytorch[name].worst,
-        pytorch_rms=pytorch[name].rms,
-        reference_worst=None if reference is None else reference[name].worst,
-        reference_rms=None if reference is None else reference[name].rms,
-    )
+        if all(tensor.shape == output.shape for output in scale.expected.values()):
+            answers[f"a copy of {argument}"] = tensor
+    for name, trivial in answers.items():
+        if scale.are_within({output: trivial.expand(one.shape) for output, one in scale.expected.items()}, budgets):
+            return name
+    return None

@@ -58,14 +58,17 @@ class Compilation:
         """Begin to compile an assignment's cases in the background. Does nothing if they have begun."""
         if not self._cases or self._assignment == assignment.name:
             return
-        self.finish()
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+        if self._worker is not None:
+            self._worker.kill()
+            self._worker = None
         self._assignment, self._given_up = assignment.name, ""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compilation")
-        self._ahead = {}
-        for case in self._cases:
-            with suppress(Fault):
+        self._thread, self._ahead = ThreadPoolExecutor(1, thread_name_prefix="compilation"), {}
+        with suppress(Fault):
+            self._files.check_source(assignment)
+            for case in self._cases:
                 if case.assignment is assignment:
-                    self._files.check_source(assignment)
                     self._ahead[case.id] = self._thread.submit(self._compile, case)
 
     def drop(self, case: BoundCase) -> None:
@@ -103,15 +106,6 @@ class Compilation:
         which = "its kernels" if every else "its first kernels, up to where it looks at results,"
         return f"{which} were compiled for {', '.join(call.arch for call in good)}"
 
-    def finish(self) -> None:
-        """Wait for the compilation in progress, drop the rest, and end the worker."""
-        if self._thread is not None:
-            self._thread.shutdown(cancel_futures=True)
-            self._thread = None
-        if self._worker is not None:
-            self._worker.kill()
-            self._worker = None
-
     def abandon(self) -> None:
         """Begin no other case. A compilation in progress ends with its worker."""
         if self._thread is not None:
@@ -126,7 +120,10 @@ class Compilation:
                 self._files.hangs.check(case.place)
                 if self._given_up:
                     raise Fault("skipped", self._given_up)
-                done.append(self._ask(case, gpu))
+                if self._worker is None or not self._worker.lives():
+                    self._worker = self._workers.beside(case.assignment, "compile", logged=False)
+                with self._files.hangs.ending(case.place, self._worker):
+                    done.append(compiled_call(self._run, self._worker, case, gpu))
             except Fault as fault:
                 if not self._files.hangs.has_given_up(case.place):
                     self._given_up = self._given_up or str(fault)
@@ -140,12 +137,6 @@ class Compilation:
     def wait(self) -> None:
         """Wait until no case is being compiled."""
         wait(self._ahead.values())
-
-    def _ask(self, case: BoundCase, gpu: Gpu) -> CompiledCall:
-        if self._worker is None or not self._worker.lives():
-            self._worker = self._workers.beside(case.assignment, "compile", logged=False)
-        with self._files.hangs.ending(case.place, self._worker):
-            return compiled_call(self._run, self._worker, case, gpu)
 
 
 def compiled_call(run: Run, worker: Worker, case: BoundCase, gpu: Gpu) -> CompiledCall:

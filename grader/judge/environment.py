@@ -31,14 +31,23 @@ def describe_environment(device: Device) -> Environment:
         gpu = torch.cuda.get_device_properties(0)
         of_gpu = {"gpu": gpu.name, "gpu_memory_gib": round(gpu.total_memory / 2**30, 1)}
         of_gpu |= {"driver": driver_version(), "cuda": torch.version.cuda}
+    nvcc = None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        if (program := find_nvcc()) is not None:
+            text = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10).stdout
+            nvcc = found[1] if (found := re.search(r"V(\d+\.\d+\.\d+)", text)) else None
+    cpu = platform.machine()
+    with contextlib.suppress(OSError):
+        if found := re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8")):
+            cpu = found[1].strip()
     return Environment(
         grader=grader.__version__,
         python=platform.python_version(),
         torch=torch.__version__,
         triton=triton,
         device=device,
-        nvcc=_nvcc(),
-        cpu=_cpu(),
+        nvcc=nvcc,
+        cpu=cpu,
         platform=platform.platform(),
         **of_gpu,
     )
@@ -79,22 +88,3 @@ def interpreter_fault() -> str:
     except PackageNotFoundError as error:
         return f"needs a GPU or Triton's CPU interpreter, and {error.name} is not installed"
     return f"triton {version('triton')} runs on the CPU only with numpy below 2.4, here is {version('numpy')}"
-
-
-def _nvcc() -> str | None:
-    program = find_nvcc()
-    if program is None:
-        return None
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        text = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10).stdout
-        found = re.search(r"V(\d+\.\d+\.\d+)", text)
-        return found.group(1) if found else None
-    return None
-
-
-def _cpu() -> str:
-    with contextlib.suppress(OSError):
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-        if found:
-            return found.group(1).strip()
-    return platform.machine()

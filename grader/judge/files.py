@@ -1,4 +1,4 @@
-"""The files of each of a submission's files in a grading: whether the file can be run, and why not.
+"""The state of each of a submission's files in a grading: whether the file can be run, and why not.
 
 A part is given up after two cases that gave no answer in time. An endless loop would otherwise use up the whole time
 limit of each of the part's cases. Two cases must end alike, because a single case may be slow for a reason of its own.
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from grader.assignment import Assignment
 from grader.background import later
@@ -92,25 +93,37 @@ class Hangs:
                     others.remove(worker)
 
 
+@dataclass
+class _File:
+    """The state of one file, and what its workers reported."""
+
+    allowance: Allowance
+    absent: str = ""  # why the file is not run
+    unloadable: Fault | None = None
+    was_loaded: bool = False
+    kernels: frozenset[str] = frozenset()
+    hints: tuple[ForbiddenUse, ...] = ()
+    workers: list[Worker] = field(default_factory=list)  # whose output and reports are kept
+
+
 class Files:
     """The state of a submission's files, and the log and time of their workers.
 
     Attributes:
-        excused: why only a GPU can grade a part, by assignment and part name.
+        excused: why only a GPU can grade a part, by assignment and part name: the submission has said so, in a case or at
+            import, and no more cases of the part are run.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.hangs = Hangs()
         self.excused: dict[tuple[str, str], Fault] = {}
-        self._absent: dict[str, str] = {}  # why a file is not run, by file name
-        self._unloadable: dict[str, Fault] = {}
-        self._loadable: set[str] = set()
-        self._allowances: dict[str, Allowance] = {}
-        self._employed: dict[str, list[Worker]] = {}
-        self._kernels: dict[str, frozenset[str]] = {}
-        self._hints: dict[str, tuple[ForbiddenUse, ...]] = {}
-        self._reading: tuple[list[Assignment], Future[list[Answer | None]]] | None = None
+        self._files: dict[str, _File] = {}  # by assignment
+        self._reading: Future[list[Answer | None]] | None = None
+
+    def _of(self, assignment: Assignment) -> _File:
+        new = _File(Allowance(assignment.spec.limits.total_limit_s))
+        return self._files.setdefault(assignment.name, new)
 
     def look(self) -> None:
         """Find missing files and unchanged stubs, and begin to read the other files in the background (see
@@ -118,118 +131,102 @@ class Files:
         """
         copied = self._run.request.copied
         for assignment in self._run.assignments:
-            name = assignment.spec.file
+            name, file = assignment.spec.file, self._of(assignment)
             stub = self._run.request.course / "starter" / name
             if name not in copied.info.files:
                 why = copied.refused.get(name)
                 told = copied.misnamed.get(name, f"there is no {name} in the submission")
-                self._absent[name] = f"{name} was ignored: {why}" if why else told
+                file.absent = f"{name} was ignored: {why}" if why else told
             elif stub.is_file() and stub.read_bytes() == (copied.folder / name).read_bytes():
                 told = kernel_elsewhere(stub, assignment.spec.entry, copied.folder)
-                self._absent[name] = told or f"{name} is still the starter's stub"
-        read_of = [one for one in self._run.assignments if one.spec.file not in self._absent]
-        questions = [question_of(one) for one in read_of]
-        self._reading = read_of, later(lambda: read(copied.folder, copied.info.files, questions))
+                file.absent = told or f"{name} is still the starter's stub"
+        questions = [question_of(one) for one in self._present()]
+        self._reading = later(lambda: read(copied.folder, copied.info.files, questions))
+
+    def _present(self) -> list[Assignment]:
+        return [one for one in self._run.assignments if not self._of(one).absent]
 
     def finish_looking(self) -> None:
         """Wait until the files have been read. Raises the errors of `reading.read`."""
         if self._reading is None:
             return
-        read_of, reading = self._reading
-        self._reading = None
-        for assignment, found in zip(read_of, reading.result(), strict=True):
+        reading, self._reading = self._reading, None
+        for assignment, found in zip(self._present(), reading.result(), strict=True):
+            file = self._of(assignment)
             if found is not None:
-                self._kernels[assignment.name], self._hints[assignment.name] = found.kernels, found.hints
-            if fault := source_fault(assignment, found):
-                self._unloadable[assignment.name] = fault
-
-    def is_there(self, file: str) -> bool:
-        """Whether the file exists and is not the starter's stub."""
-        return file not in self._absent
+                file.kernels, file.hints = found.kernels, found.hints
+            file.unloadable = source_fault(assignment, found)
 
     def check_present(self, assignment: Assignment) -> None:
         """Raise Fault if the assignment's file is missing or a stub."""
-        if why := self._absent.get(assignment.spec.file):
+        if why := self._of(assignment).absent:
             raise Fault("not_implemented", why)
-
-    def check_loadable(self, assignment: Assignment) -> None:
-        """Raise Fault if the assignment's file is missing, a stub, forbidden, or cannot be loaded."""
-        self.check_present(assignment)
-        self.check_source(assignment)
 
     def check_source(self, assignment: Assignment) -> None:
         """Raise Fault if the assignment's file must not be run or could not be loaded."""
-        if fault := self._unloadable.get(assignment.name):
+        if fault := self._of(assignment).unloadable:
             raise fault
+
+    def check_loadable(self, assignment: Assignment) -> None:
+        """Raise Fault if the assignment's file is missing, a stub, forbidden, or cannot be loaded, or its time is used up."""
+        self.check_present(assignment)
+        self.check_source(assignment)
+        self.check_time(assignment)
+
+    def check_time(self, assignment: Assignment) -> None:
+        """Raise Fault if the submission has used up its time for the assignment."""
+        allowance = self._of(assignment).allowance
+        if not allowance.left_s:
+            raise Fault("timed_out", f"not run: {allowance.words}")
 
     def hints(self, assignment: Assignment) -> tuple[ForbiddenUse, ...]:
         """Where the submission's source uses what the assignment wants its students to write."""
-        return self._hints.get(assignment.name, ())
-
-    def excuse(self, place: ReportPlace, fault: Fault) -> None:
-        """Run no more cases of a part: the submission has said, in a case or at import, that only a GPU can run its
-        code.
-        """
-        self.excused.setdefault(place.of_part, fault)
-
-    def check_excused(self, place: ReportPlace) -> None:
-        """Raise Fault (`skipped`) if only a GPU can grade the part."""
-        if fault := self.excused.get(place.of_part):
-            raise fault
+        return self._of(assignment).hints
 
     def note_loaded(self, assignment: Assignment) -> None:
-        self._loadable.add(assignment.name)
+        self._of(assignment).was_loaded = True
 
     def note_unloadable(self, assignment: Assignment, fault: Fault) -> None:
         """Note that a file could not be loaded. No worker loads the file again, unless a worker has loaded it
         before.
         """
-        if assignment.name not in self._loadable:
-            self._unloadable[assignment.name] = fault
+        if not self._of(assignment).was_loaded:
+            self._of(assignment).unloadable = fault
 
     def fault_of_file(self, assignment: Assignment, fault: Fault) -> Fault | None:
         """The fault of a file that could not be loaded under a tool; None if the tool may be at fault."""
-        if assignment.name in self._loadable:
+        file = self._of(assignment)
+        if file.was_loaded:
             return None
-        return self._unloadable.get(assignment.name, fault if fault.outcome in FAULTS_OF_FILES else None)
-
-    def check_time(self, assignment: Assignment) -> None:
-        """Raise Fault if the submission has used up its time for the assignment."""
-        allowance = self._allowance(assignment)
-        if not allowance.left_s:
-            raise Fault("timed_out", f"not run: {allowance.words}")
+        return file.unloadable or (fault if fault.outcome in FAULTS_OF_FILES else None)
 
     def employ(self, worker: Worker, assignment: Assignment, *, logged: bool = True) -> None:
         """Count a worker's time for an assignment. If `logged`, the worker's output and reports are kept."""
-        worker.allowance = self._allowance(assignment)
+        file = self._of(assignment)
+        worker.allowance = file.allowance
         if logged:
-            self._employed.setdefault(assignment.name, []).append(worker)
-
-    def _allowance(self, assignment: Assignment) -> Allowance:
-        return self._allowances.setdefault(assignment.name, Allowance(assignment.spec.limits.total_limit_s))
+            file.workers.append(worker)
 
     def ptxas(self, assignment: Assignment) -> str:
         """ptxas's words about the submission's kernels, as a worker reported them; "" if there are none."""
-        return next((worker.ptxas for worker in self._employed.get(assignment.name, []) if worker.ptxas), "")
+        return next((worker.ptxas for worker in self._of(assignment).workers if worker.ptxas), "")
 
-    def off_stream(self, assignment: Assignment) -> tuple[str, ...]:
-        """Operations off the given stream, as the submission's workers on a CPU reported them."""
-        employed = self._employed.get(assignment.name, [])
-        return tuple(dict.fromkeys(one for worker in employed for one in worker.off_stream))
-
-    def same_value(self, assignment: Assignment) -> tuple[str, ...]:
-        """Writes of what another thread had written, as the submission's workers on a CPU reported them."""
-        employed = self._employed.get(assignment.name, [])
-        return tuple(dict.fromkeys(one for worker in employed for one in worker.same_value))
+    def reported(self, assignment: Assignment) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Operations off the given stream, and writes of what another thread had written, as the submission's workers on a
+        CPU reported them.
+        """
+        workers = self._of(assignment).workers
+        off_stream = dict.fromkeys(one for worker in workers for one in worker.off_stream)
+        return tuple(off_stream), tuple(dict.fromkeys(one for worker in workers for one in worker.same_value))
 
     def own_kernels(self, assignment: Assignment) -> frozenset[str]:
         """Names of the kernels that the submission defines for an assignment."""
         compiled = (one.name for one in kernel_resources(self.ptxas(assignment)))  # those that a macro makes, too
-        return self._kernels.get(assignment.name, frozenset()) | frozenset(compiled)
+        return self._of(assignment).kernels | frozenset(compiled)
 
     def log(self, assignment: Assignment) -> WorkerLog:
         """The output of the submission's workers for an assignment, by case."""
-        logs = [worker.log for worker in self._employed.get(assignment.name, [])]
+        logs = [worker.log for worker in self._of(assignment).workers]
         lines: dict[tuple[str, ...], None] = {}  # workers that print the same lines give one section
         others: Counter[str] = Counter()
         for name, text in (section for log in logs for section in log.sections()):

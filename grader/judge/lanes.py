@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
@@ -60,7 +60,7 @@ class Lanes:
             do: runs a work in the lane of the given number.
         """
         for work in sorted(works, key=lambda one: not (one.is_apart and _is_cuda(one))):
-            self._waiting.setdefault(_queue(work), deque()).append(work)
+            self._waiting.setdefault(APART if work.is_apart else work.assignment.name, deque()).append(work)
         self._threads = [
             threading.Thread(target=self._drive, args=(lane, do), name=f"lane {lane}", daemon=True)
             for lane in range(self._count)
@@ -139,19 +139,11 @@ class Lanes:
         waiting, lanes = self._waiting[name], self._staffed[name] + 1
         if name == APART:
             return APART_WEIGHT * len(waiting) / lanes
-        if lanes > 1 and (_stays_in_one_lane(waiting) or len(waiting) < WORTH_A_START * lanes):
+        # Several workers would build the same file of CUDA C++
+        if lanes > 1 and (len(waiting) < WORTH_A_START * lanes or _is_cuda(waiting[0])):
             return 0.0
         return len(waiting) / lanes
 
 
-def _queue(work: Work) -> str:
-    return APART if work.is_apart else work.assignment.name
-
-
 def _is_cuda(work: Work) -> bool:
     return work.assignment.spec.language == "cuda"
-
-
-def _stays_in_one_lane(waiting: Iterable[Work]) -> bool:
-    """Whether the queue is CUDA C++: several workers would build the same file."""
-    return any(_is_cuda(work) and not work.is_apart for work in waiting)

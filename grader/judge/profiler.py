@@ -244,11 +244,12 @@ class Profiler:
         if (case.memory_gib or 0.0) > self.run.free_gib():
             return size.model_copy(update={"unknown": f"the GPU has less than {case.memory_gib:g} GiB free"})
         self.run.emit(CaseNote(text=f"is timed at {case.case.tries}"))
+        evidence = Evidence()
         try:
-            timed = self.benchmarks.measure(case, Evidence())
+            self.benchmarks.measure(case, evidence)
         except (Fault, MemoryError) as fault:
             return size.model_copy(update={"unknown": _words(fault)})
-        return size.model_copy(update={"measured": timed.measured, "unknown": timed.words})
+        return size.model_copy(update={"measured": evidence.measured, "unknown": evidence.words})
 
     def _sources(self) -> dict[str, str]:
         copied = self.run.request.copied

@@ -34,14 +34,14 @@ from hypothesis.internal.conjecture import providers
 
 from grader.assignment import Case
 from grader.judge.asking import answer
-from grader.judge.cases import BoundCase, ReportPlace
+from grader.judge.cases import BoundCase, BoundCheck
 from grader.judge.comparison import Comparison
 from grader.judge.evidence import Evidence, described
 from grader.judge.run import Run
 from grader.judge.workers import Workers
 from grader.messages import CaseNote
 from grader.pool.fault import Fault
-from grader.problem import Call, Params, Problem, bind_params
+from grader.problem import Call, bind_params
 
 LIMIT_S = 300.0  # for all inputs of a property
 SEARCH_S = 5.0  # for the search for a smaller input after the first wrong answer
@@ -101,17 +101,13 @@ class Properties:
     """Tries the properties of one check on a submission.
 
     Attributes:
-        place: of the check; its part gives the default parameters.
-        problem, model: problem.py, and the model of its parameters.
         lane: the lane whose worker is asked.
     """
 
     run: Run
     workers: Workers
     comparison: Comparison
-    place: ReportPlace
-    problem: Problem
-    model: type[Params]
+    check: BoundCheck
     lane: int = 0
 
     def hold(self, law: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
@@ -124,7 +120,7 @@ class Properties:
         Raises:
             Fault: about the smallest input found, or the first input without an answer. The grader's own errors pass through.
         """
-        assignment, part = self.place.assignment, self.place.part
+        assignment, part = self.check.assignment, self.check.part
         self.workers.worker(assignment, self.lane)  # a file that cannot be loaded is not an input's fault
         draw_alike_everywhere()
         started = time.monotonic()
@@ -145,7 +141,7 @@ class Properties:
                 raise failed.with_traceback(None)
 
         # Not of the run's seed, which draws values alone: the points of a kernel depend on no luck
-        text = f"{part.array_seed}/{assignment.name}/{part.name}/{self.place.name}"
+        text = f"{part.array_seed}/{assignment.name}/{part.name}/{self.check.name}"
         search = settings(
             max_examples=assignment.spec.examples[self.run.device_name],
             database=None,
@@ -163,22 +159,23 @@ class Properties:
             raise failed.with_traceback(None) from None  # of the smallest input; frames may hold GPU memory
 
     def _try(self, law: Callable[..., None], drawn: Mapping[str, Any]) -> Fault | None:
-        place, own = self.place, {key: value for key, value in drawn.items() if key in self.model.model_fields}
-        case = Case(name=place.name, tries=place.title)
-        given: tuple[str, ...] = ()
+        check, model = self.check, self.check.model
+        own = {key: value for key, value in drawn.items() if key in model.model_fields}
+        case = Case(name=check.name, tries=check.place.title)
+        inputs: tuple[str, ...] = ()
         try:
-            params = bind_params(place.assignment, place.part, case, self.model, own)
-            bound = BoundCase(place.assignment, self.problem, place.part, case, params)
+            params = bind_params(check.assignment, check.part, case, model, own)
+            bound = BoundCase(check.assignment, check.problem, check.part, case, params)
             trial = Trial(self, bound)
-            given = described(trial.inputs)
+            inputs = described(trial.inputs)
             law(trial, **{key: value for key, value in drawn.items() if key not in own})
             trial.conclude()
         except Fault as fault:
             if fault.whose == "answer":
-                found = f"the smallest input found: {_words(drawn, given)}"
+                found = f"the smallest input found: {_words(drawn, inputs)}"
                 return Fault.wrong(fault.message, (*fault.details, found), fault.map)
             if fault.whose != "machine":
-                fault.details = (*fault.details, f"the input: {_words(drawn, given)}")
+                fault.details = (*fault.details, f"the input: {_words(drawn, inputs)}")
             raise _Stopped(fault) from None
         except (AssertionError, HypothesisException):  # of the law, or Hypothesis's own control flow
             raise

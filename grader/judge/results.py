@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -31,7 +31,6 @@ from grader.report.model import (
     CaseResult,
     GroupResult,
     Isolation,
-    KernelResources,
     Outcome,
     PartResult,
     Points,
@@ -151,8 +150,17 @@ class Results:
         """Revise results in the light of all results of their assignment."""
         for assignment in self.run.assignments:
             own = [one for key, one in self.cases.items() if key[0] == assignment.name]
-            if fault := self.canary.look_back(assignment, own):
-                self._revise(assignment, fault)
+            if (fault := self.canary.look_back(assignment, own)) is None:
+                continue
+            # Every failure of the assignment becomes the machine's.
+            revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
+            for key, result in self.cases.items():
+                if key[0] == assignment.name and result.outcome not in NOT_OF_THE_MACHINE:
+                    self.cases[key] = result.model_copy(update=revised | {"map": None})
+            for key, timed in self.speed.items():
+                if key[0] == assignment.name and timed.outcome not in NOT_OF_THE_MACHINE:
+                    points = timed.points.model_copy(update={"earned": 0, "graded": 0})
+                    self.speed[key] = timed.model_copy(update=revised | {"points": points})
         for key, result in self.cases.items():
             excuse = self.files.excused.get(key[:2])
             # Passed without the GPU that the rest of the part needs
@@ -166,53 +174,40 @@ class Results:
         if error.operators:
             error = in_words_of_the_source(error, self.files.hints(place.assignment))
         if error.outcome == "skipped" and error.whose == "submission":
-            self.files.excuse(place, error)
+            self.files.excused.setdefault(place.of_part, error)
         if (found := self.canary.look_into(place.assignment, error)) is not None:
             self.compilation.kernels.pop(place.assignment.name, None)  # from the broken tools
         return found or error
-
-    def _revise(self, assignment: Assignment, fault: Fault) -> None:
-        """Turn every failure of an assignment into the machine's."""
-        revised = {"outcome": "infra_error", "message": fault.message, "diagnosis": fault.details, "traceback": ""}
-        for key, result in self.cases.items():
-            if key[0] == assignment.name and result.outcome not in NOT_OF_THE_MACHINE:
-                self.cases[key] = result.model_copy(update=revised | {"map": None})
-        for key, timed in self.speed.items():
-            if key[0] == assignment.name and timed.outcome not in NOT_OF_THE_MACHINE:
-                points = timed.points.model_copy(update={"earned": 0, "graded": 0})
-                self.speed[key] = timed.model_copy(update=revised | {"points": points})
 
     # The report --------------------------------------------------------------------------------------------------------
 
     def report(self, isolation: Isolation, started: datetime, duration_s: float, interrupted: bool) -> Report:
         """The report of the grading; `interrupted` if it ended before every case had run."""
-        missing = MISSING[interrupted]
-        results = [self._assignment(assignment, missing) for assignment in self.run.assignments]
+        results = []
+        for assignment in self.run.assignments:
+            spec, files = assignment.spec, self.files
+            parts = tuple(self.part(assignment, part, MISSING[interrupted]) for part in spec.parts)
+            compiled, ptxas = self.compilation.kernels.get(assignment.name, ()), files.ptxas(assignment)
+            kernels = (*kernel_resources(ptxas), *compiled)
+            outcomes = {case.outcome for part in parts for case in part.cases}
+            told: tuple[str, ...] = ()
+            if "passed" in outcomes and outcomes <= {"passed", "skipped"}:
+                graded = [one for one in kernels if not one.case or one.arch == spec.gpu.arch]
+                stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
+                off_stream, same_value = files.reported(assignment)
+                told = advice(spec.file, stream, graded, ptxas, off_stream if stream else (), same_value)
+            results.append(
+                AssignmentResult(
+                    name=assignment.name,
+                    title=spec.title,
+                    file=spec.file,
+                    parts=parts,
+                    kernels=kernels,
+                    hints=told,
+                    log=files.log(assignment),
+                )
+            )
         return report_of(self.run, results, isolation, started, duration_s, interrupted)
-
-    def _assignment(self, assignment: Assignment, missing: Missing) -> AssignmentResult:
-        spec = assignment.spec
-        compiled = self.compilation.kernels.get(assignment.name, ())
-        parts = tuple(self.part(assignment, part, missing) for part in spec.parts)
-        kernels = (*kernel_resources(self.files.ptxas(assignment)), *compiled)
-        outcomes = {case.outcome for part in parts for case in part.cases}
-        is_right = "passed" in outcomes and outcomes <= {"passed", "skipped"}
-        return AssignmentResult(
-            name=assignment.name,
-            title=spec.title,
-            file=spec.file,
-            parts=parts,
-            kernels=kernels,
-            hints=self._hints(assignment, kernels) if is_right else (),
-            log=self.files.log(assignment),
-        )
-
-    def _hints(self, assignment: Assignment, kernels: Sequence[KernelResources]) -> tuple[str, ...]:
-        spec, files = assignment.spec, self.files
-        graded = [one for one in kernels if not one.case or one.arch == spec.gpu.arch]
-        stream = next((one.name for one in spec.signature if one.type == "cudaStream_t"), "")
-        off_stream = files.off_stream(assignment) if stream else ()
-        return advice(spec.file, stream, graded, files.ptxas(assignment), off_stream, files.same_value(assignment))
 
     def part(self, assignment: Assignment, part: Part, missing: Missing) -> PartResult:
         """The result of a part. A case without a result has `missing`."""
@@ -245,25 +240,30 @@ class Results:
             groups.append(
                 GroupResult(name=group.name, title=group.title, points=points, provisional=provisional, cases=cases)
             )
+        if self.run.request.speed:
+            timed = tuple(
+                self.speed.get((assignment.name, part.name, case.name))
+                or SpeedCaseResult(
+                    name=case.name,
+                    size="",
+                    points=speed_points(case.bands, (), missing["outcome"]),
+                    bands=(),
+                    **missing,
+                )
+                for case in part.speed
+            )
+            speed = SpeedResult(points=Points.total(case.points for case in timed), cases=timed)
+        else:
+            speed = SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points))
         return PartResult(
             name=part.name,
             title=part.title,
             outcome=worst(result.outcome for result in results.values()),
             points=Points.total(group.points for group in groups),
             pattern=pattern(part, outcomes),
-            speed=self._speed(assignment, part, missing),
+            speed=speed,
             groups=tuple(groups),
         )
-
-    def _speed(self, assignment: Assignment, part: Part, missing: Missing) -> SpeedResult:
-        if not self.run.request.speed:
-            return SpeedResult(points=Points(earned=0, graded=0, possible=part.speed_points))
-        cases = []
-        for case in part.speed:
-            found = self.speed.get((assignment.name, part.name, case.name))
-            points = speed_points(case.bands, (), missing["outcome"])
-            cases.append(found or SpeedCaseResult(name=case.name, size="", points=points, bands=(), **missing))
-        return SpeedResult(points=Points.total(case.points for case in cases), cases=tuple(cases))
 
 
 def report_of(
@@ -276,6 +276,13 @@ def report_of(
 ) -> Report:
     """The report of these results, with the facts of the run."""
     parts = [part for result in results for part in result.parts]
+    infra_errors: dict[str, list[str]] = {}  # the places that met a fault of the machine or the grader, by its message
+    for one in results:
+        for part in one.parts:
+            named: list[tuple[str, CaseResult | SpeedCaseResult]] = [(case.name, case) for case in part.cases]
+            for name, case in [*named, *((f"speed of {case.name}", case) for case in part.speed.cases)]:
+                if case.outcome == "infra_error":
+                    infra_errors.setdefault(case.message, []).append(f"{one.name}, {part.name}, {name}")
     correctness = Points.total(part.points for part in parts)
     speed = Points.total(part.speed.points for part in parts)
     return Report(
@@ -292,21 +299,11 @@ def report_of(
         speed=speed,
         assignments=tuple(results),
         incomplete=incomplete,
-        infra_errors=_infra_errors(results),
+        infra_errors=tuple(
+            f"{places[0]}{f' and {len(places) - 1} more' if places[1:] else ''}: {message}"
+            for message, places in infra_errors.items()
+        ),
     )
-
-
-def _infra_errors(results: Iterable[AssignmentResult]) -> tuple[str, ...]:
-    """Each fault of the machine or the grader once, with the first case that met the fault."""
-    places: dict[str, list[str]] = {}
-    for one in results:
-        for part in one.parts:
-            named: list[tuple[str, CaseResult | SpeedCaseResult]] = [(case.name, case) for case in part.cases]
-            for name, case in [*named, *((f"speed of {case.name}", case) for case in part.speed.cases)]:
-                if case.outcome == "infra_error":
-                    places.setdefault(case.message, []).append(f"{one.name}, {part.name}, {name}")
-    more = {message: f" and {len(met) - 1} more" if len(met) > 1 else "" for message, met in places.items()}
-    return tuple(f"{met[0]}{more[message]}: {message}" for message, met in places.items())
 
 
 def _ended(result: CaseResult, all_wrong: bool) -> Outcome:
@@ -346,11 +343,10 @@ def _end(error: BaseException | None, spec: AssignmentSpec, asserts: bool = Fals
         case MemoryError():
             return end("infra_error", str(error) or type(error).__name__)
         case _:
-            return end("infra_error", f"the grader failed: {type(error).__name__}: {error}"[:2000] + _where(error))
-
-
-def _where(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    frames = extract_tb(error.__traceback__)[-PLACES_TOLD:]
-    return "".join(f", in {Path(one.filename).name}, line {one.lineno}" for one in reversed(frames))
+            words = f"the grader failed: {type(error).__name__}: {error}"[:2000]
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            frames = reversed(extract_tb(error.__traceback__)[-PLACES_TOLD:])
+            return end(
+                "infra_error", words + "".join(f", in {Path(one.filename).name}, line {one.lineno}" for one in frames)
+            )

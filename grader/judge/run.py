@@ -49,22 +49,12 @@ class Run:
         course = load_course(request.course, request.assignments)
         if request.assignments:
             course.sort(key=lambda one: request.assignments.index(one.name))
-        cases, checks = bind_cases(course, device_name), bind_checks(course)
-        speed_cases = [
-            one for one in bind_speed_cases(course) if not request.profiled or set(request.profiled) & one.names
-        ]
-        return cls(
-            request,
-            device_name,
-            seed,
-            emit,
-            gauge,
-            lane_count,
-            course,
-            cases,
-            checks,
-            speed_cases if request.speed else (),
-        )
+        cases, checks, speed_cases = bind_cases(course, device_name), bind_checks(course), bind_speed_cases(course)
+        if request.profiled:
+            names = [(one, {one.place.name, f"{one.place.part.name}/{one.place.name}"}) for one in speed_cases]
+            speed_cases = [one for one, known_as in names if not known_as.isdisjoint(request.profiled)]
+        timed = speed_cases if request.speed else ()
+        return cls(request, device_name, seed, emit, gauge, lane_count, course, cases, checks, timed)
 
     @property
     def device(self) -> torch.device:

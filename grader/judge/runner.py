@@ -1,6 +1,6 @@
 """Runs the cases and checks of a grading, in one lane or in several. Speed cases follow (`speed/plugin.py`).
 
-`skip.py` says why a case is not run, `trial.py` grades its calls, and `results.py` keeps its result. With several lanes,
+`skip.py` says why a case is not run, `calls.py` grades its calls, and `results.py` keeps its result. With several lanes,
 cases that share the machine run first, side by side (`lanes.py`). A case that needs much GPU memory, or measures it,
 runs alone after that.
 """
@@ -14,6 +14,7 @@ from traceback import clear_frames
 
 import pytest
 
+from grader.judge.calls import CallGrader
 from grader.judge.cases import BoundCase, BoundCheck, ReportPlace
 from grader.judge.comparison import Comparison
 from grader.judge.compilation import Compilation
@@ -26,11 +27,9 @@ from grader.judge.results import Results
 from grader.judge.run import Run
 from grader.judge.sanitizing import run_watched
 from grader.judge.skip import SkipReasons
-from grader.judge.trial import Trials
 from grader.judge.workers import Workers
 from grader.pool.fault import Fault
 from grader.pool.worker import Worker
-from grader.problem import Params, Problem
 
 KEPT = (
     "the same case is right in a new process, without the cases before it: consistent with something that is kept from one call to the "
@@ -40,24 +39,18 @@ KEPT = (
 
 @dataclass
 class Runner:
-    """Runs the cases and checks of a grading, and keeps their results.
-
-    Attributes:
-        problems: problem.py and its parameters' model, by assignment name. Loaded before the lanes start, because lanes
-            that import one module at the same time may see half of it.
-    """
+    """Runs the cases and checks of a grading, and keeps their results."""
 
     run: Run
     files: Files
     workers: Workers
     hoarding: Hoarding
     comparison: Comparison
-    trials: Trials
+    call_grader: CallGrader
     lanes: Lanes
     skip: SkipReasons
     compilation: Compilation
     results: Results
-    problems: dict[str, tuple[Problem, type[Params]]]
     _known: set[Worker] = field(init=False, default_factory=set)  # workers that have had a case
     # The parts, by assignment and part name, of which a wrong case was tried in a new process
     _asked_alone: set[tuple[str, str]] = field(init=False, default_factory=set)
@@ -77,8 +70,12 @@ class Runner:
             works = [one for one in works if not one.shares_the_machine]
         for work in works:
             if not work.shares_the_machine and not self._is_stopped(work):
-                self._wait_for_others(work)
-            if self._is_admitted(work):
+                self.lanes.finish()  # other workers change how much GPU memory is free, and so does a loading baseline
+                self.workers.baselines.settle()
+                needed_gib = work.case.memory_gib if isinstance(work, BoundCase) else None
+                if self.run.device_name == "cuda" and self.run.free_gib() < (needed_gib or 0.0):
+                    self.workers.end_idle()  # on a small GPU they hold memory that the case needs
+            if self._may_run(work):
                 self._keep(self.do(work))
 
     def do(self, work: Work, lane: int = 0) -> Done:
@@ -91,29 +88,25 @@ class Runner:
                 self.skip.check_combination(work)
             with self.hoarding.is_a_fault(work.assignment):
                 if isinstance(work, BoundCheck):
-                    problem, model = self.problems[work.assignment.name]
-                    tried = Properties(self.run, self.workers, self.comparison, place, problem, model, lane)
-                    work.function(properties=tried)
+                    work.function(properties=Properties(self.run, self.workers, self.comparison, work, lane))
                 elif work.is_apart:
                     run_watched(self.run, self.files, self.workers, self.comparison, work, evidence)
                 else:
-                    self._grade(work, self.workers.worker(work.assignment, lane), evidence)
+                    worker = self.workers.worker(work.assignment, lane)
+                    is_first = worker not in self._known
+                    self._known.add(worker)
+                    try:
+                        self.call_grader.grade(work, worker, evidence)
+                    except Fault as failed:
+                        if failed.whose != "answer" or is_first or not self._is_right_alone(work):
+                            raise
+                        others = tuple(one for one in failed.details if "consistent with" not in one)
+                        raise Fault.wrong(failed.message, (KEPT, *others), failed.map) from None
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             self.files.hangs.note(place, error)
             clear_frames(error.__traceback__)  # frames may hold GPU memory
             return Done(work, error, evidence)
         return Done(work, None, evidence)
-
-    def _grade(self, case: BoundCase, worker: Worker, evidence: Evidence) -> None:
-        is_first = worker not in self._known
-        self._known.add(worker)
-        try:
-            self.trials.grade(case, worker, evidence)
-        except Fault as failed:
-            if failed.whose == "answer" and not is_first and self._is_right_alone(case):
-                others = tuple(one for one in failed.details if "consistent with" not in one)
-                raise Fault.wrong(failed.message, (KEPT, *others), failed.map) from None
-            raise
 
     def _is_right_alone(self, case: BoundCase) -> bool:
         """Whether a wrong case is right in a new process. Asked once for a part, as a process takes time to start."""
@@ -121,11 +114,8 @@ class Runner:
             return False
         self._asked_alone.add(case.place.of_part)
         try:
-            worker = self.workers.beside(case.assignment, self.workers.kind_of(case.assignment), logged=False)
-            try:
-                self.trials.grade(case, worker, Evidence())
-            finally:
-                worker.kill()
+            with self.workers.beside(case.assignment, self.workers.kind_of(case.assignment), logged=False) as worker:
+                self.call_grader.grade(case, worker, Evidence())
         except Fault as fault:
             if fault.whose == "machine" and not fault.of_start:
                 raise
@@ -139,14 +129,14 @@ class Runner:
         ended. Neighbouring cases do not run at once: their launches often compile alike, and a kernel that one lane has
         compiled is cached for the others.
         """
-        admitted = [work for work in works if self._is_admitted(work)]
+        to_run = [work for work in works if self._may_run(work)]
         if self.run.request.stop_early:
-            self._run_until_one_fails(admitted)
+            self._run_until_one_fails(to_run)
             return
-        checks = [one for one in admitted if isinstance(one, BoundCheck)]
+        checks = [one for one in to_run if isinstance(one, BoundCheck)]
         spread: list[Work] = [*checks]
         for combine in (False, True):  # which are not run where nothing that tries less is right
-            cases = [one for one in admitted if isinstance(one, BoundCase) and one.case.is_combination == combine]
+            cases = [one for one in to_run if isinstance(one, BoundCase) and one.case.is_combination == combine]
             step = max(1, len(cases) // self.run.lane_count)
             spread += [case for start in range(step) for case in cases[start::step]]
         try:
@@ -172,7 +162,7 @@ class Runner:
             ended[done.work.place.key] = done
             while left and (left[0].place.key in ended or self._is_stopped(left[0])):
                 work = left.popleft()
-                if self._is_admitted(work):
+                if self._may_run(work):
                     self._keep(ended[work.place.key])
             if not left:
                 break  # what still runs counts for nothing
@@ -180,7 +170,7 @@ class Runner:
     def _is_stopped(self, work: Work) -> bool:
         return work.assignment.name in self.results.stopped
 
-    def _is_admitted(self, work: Work) -> bool:
+    def _may_run(self, work: Work) -> bool:
         try:
             self.skip.check(work.place, work if isinstance(work, BoundCase) else None)
         except Exception as refusal:
@@ -191,8 +181,14 @@ class Runner:
     def _keep(self, done: Done) -> None:
         work = done.work
         error = self.files.excused.get(work.place.of_part) or done.error
-        if isinstance(work, BoundCase):
-            error = self._compiled(work, error)
+        if isinstance(work, BoundCase) and error is not None:
+            self.compilation.drop(work)
+        elif isinstance(work, BoundCase):
+            try:
+                self.compilation.start(work.assignment)  # not earlier: there is now something right to compile
+                self.compilation.check(work)
+            except Fault as found:
+                error = found
         self.results.keep(self._place(work), error, done.evidence, is_check=isinstance(work, BoundCheck))
 
     def _place(self, work: Work) -> ReportPlace:
@@ -201,25 +197,3 @@ class Runner:
         if self.run.device_name == "cpu" and isinstance(work, BoundCase) and work.case.cpu:
             return replace(place, tries=f"{place.tries}; smaller on the CPU")
         return place
-
-    def _compiled(self, case: BoundCase, error: BaseException | None) -> BaseException | None:
-        """The case's error, or without a GPU the reason why a launch of a passed case does not compile for one."""
-        if error is not None:
-            self.compilation.drop(case)
-            return error
-        try:
-            self.compilation.start(case.assignment)  # not earlier: there is now something right to compile
-            self.compilation.check(case)
-        except Fault as found:
-            return found
-        return None
-
-    def _wait_for_others(self, case: Work) -> None:
-        """Wait for the lanes and for a loading baseline, because other workers change how much GPU memory is free. On a
-        small GPU, end idle workers that hold memory the case needs.
-        """
-        self.lanes.finish()
-        self.workers.baselines.settle()
-        needed_gib = case.case.memory_gib if isinstance(case, BoundCase) else None
-        if self.run.device_name == "cuda" and self.run.free_gib() < (needed_gib or 0.0):
-            self.workers.end_idle()

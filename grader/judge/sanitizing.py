@@ -45,7 +45,7 @@ def run_watched(
     call = case.inputs(run.seed, 0, run.device)
     shapes = case.problem.outputs(call)
     program = find_sanitizer()
-    assert program is not None  # otherwise the case was not admitted
+    assert program is not None  # otherwise `skip.py` has refused the case
     try:
         worker = workers.watched(case.assignment, tools.sanitizer(program, case.case.tool))
     except Fault as unavailable:

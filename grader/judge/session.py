@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import torch
 
 from grader.assignment import CourseError, Device
+from grader.judge.calls import CallGrader
 from grader.judge.canary import Canary
 from grader.judge.comparison import Comparison, Reference
 from grader.judge.compilation import Compilation
@@ -25,11 +26,9 @@ from grader.judge.runner import Runner
 from grader.judge.skip import SkipReasons
 from grader.judge.speed.benchmark import Benchmarks
 from grader.judge.speed.plugin import SpeedTests
-from grader.judge.trial import Trials
 from grader.judge.workers import Workers
 from grader.messages import Benchmarked, Event, Finished, Planned, PlannedPart, Request
 from grader.pool.pool import WorkerPool
-from grader.problem import load_problem
 from grader.protocol import NEEDED_FOR_GRADIENTS
 from grader.report.model import Isolation
 
@@ -50,16 +49,28 @@ def run_session(request: Request, pool: WorkerPool, isolation: Isolation, emit: 
     """
     started, clock = datetime.now(UTC), time.monotonic()
     run = Run.begin(request, pool.device, emit)
+    # Before there are threads: those that import modules which import each other may see half of one.
     if pool.device == "cuda" or run.lane_count > 1:
-        import_ahead()
+        for name in FOR_THREADS:
+            with suppress(ImportError):  # the code that needs the module will raise this again
+                importlib.import_module(name)
     files = Files(run)
     files.look()
-    if pool.device == "cuda" or run.lane_count > 1:
-        import_ahead()
     workers = Workers(run, files, pool)
     if pool.device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True  # students' `tl.dot` uses TF32, so PyTorch as a yardstick does too
-    emit(Planned(device=pool.device, parts=_planned(run), isolation=isolation))
+    parts = tuple(
+        PlannedPart(
+            assignment=one.name,
+            part=part.name,
+            file=one.spec.file,
+            title=f"{one.spec.title}: {part.title}",
+            cases=sum(len(group.names) for group in part.groups) + request.speed * len(part.speed),
+        )
+        for one in run.assignments
+        for part in one.spec.parts
+    )
+    emit(Planned(device=pool.device, parts=parts, isolation=isolation))
     comparison = Comparison(run, Reference(run, workers))
     benchmarks = Benchmarks(run, workers, comparison)
     timed = [one.declared for one in run.speed_cases if run.device_name in one.declared.speed.devices]
@@ -71,14 +82,13 @@ def run_session(request: Request, pool: WorkerPool, isolation: Isolation, emit: 
         emit(Finished(report=report_of(run, (), isolation, started, time.monotonic() - clock)))
         return
     hoarding = Hoarding(run, workers)
-    trials = Trials(run, files, comparison)
+    call_grader = CallGrader(run, files, comparison)
     lanes = Lanes(run.lane_count, workers)
     compilation = Compilation(run, files, workers)
     canary = Canary(run, workers, lanes, comparison, compilation)
     results = Results(run, files, canary, compilation)
     skip = SkipReasons(run, files, hoarding, compilation, results)
-    problems = {one.name: load_problem(one) for one in run.assignments}
-    runner = Runner(run, files, workers, hoarding, comparison, trials, lanes, skip, compilation, results, problems)
+    runner = Runner(run, files, workers, hoarding, comparison, call_grader, lanes, skip, compilation, results)
     speed = SpeedTests(benchmarks, hoarding, skip, results)
     interrupted = False
     try:
@@ -105,24 +115,3 @@ def choose_device(wanted: str) -> Device:
     if wanted == "cuda" and not available:
         raise CourseError("--device cuda or --gpu: PyTorch finds no CUDA GPU here, or not that one; use --device cpu")
     return "cuda" if available and wanted != "cpu" else "cpu"
-
-
-def import_ahead() -> None:
-    """Import what lanes need before they start: threads that import modules which import each other may see half of one."""
-    for name in FOR_THREADS:
-        with suppress(ImportError):  # the code that needs the module will raise this again
-            importlib.import_module(name)
-
-
-def _planned(run: Run) -> tuple[PlannedPart, ...]:
-    return tuple(
-        PlannedPart(
-            assignment=one.name,
-            part=part.name,
-            file=one.spec.file,
-            title=f"{one.spec.title}: {part.title}",
-            cases=sum(len(group.names) for group in part.groups) + run.request.speed * len(part.speed),
-        )
-        for one in run.assignments
-        for part in one.spec.parts
-    )

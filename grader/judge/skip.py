@@ -25,7 +25,7 @@ MAX_NAMED = 4
 
 @dataclass
 class SkipReasons:
-    """Admits or refuses the cases, checks and speed cases of a grading."""
+    """Says why a case, check or speed case is not run, by raising the reason."""
 
     run: Run
     files: Files
@@ -41,11 +41,13 @@ class SkipReasons:
             case: None for a check.
         """
         self.files.check_present(place.assignment)
-        self.files.check_excused(place)
+        if excused := self.files.excused.get(place.of_part):
+            raise excused
         if reason := self.reason_to_skip(place.assignment, case):
             raise Fault("skipped", reason)
         hangs = self.files.hangs
-        if case is not None and self._is_too_much_to_interpret(case):
+        is_interpreted = self.run.device_name == "cpu" and place.assignment.spec.language == "triton"
+        if case is not None and is_interpreted and not case.case.interpreted:
             told = "" if hangs.has_given_up(place) else self.compilation.check(case)
             raise Fault("skipped", f"{TOO_MUCH_TO_INTERPRET}; {told}" if told else TOO_MUCH_TO_INTERPRET)
         hangs.check(place)
@@ -91,10 +93,6 @@ class SkipReasons:
             needed = min(one.memory_gib for one in sizes.cases if one.memory_gib is not None)
             raise pytest.skip.Exception(too_little(needed, free_gib))
         return fitting
-
-    def _is_too_much_to_interpret(self, case: BoundCase) -> bool:
-        cpu, triton = self.run.device_name == "cpu", case.assignment.spec.language == "triton"
-        return cpu and triton and not case.case.interpreted
 
     def reason_to_skip(self, assignment: Assignment, case: BoundCase | None) -> str:
         on_gpu, cuda = self.run.device_name == "cuda", assignment.spec.language == "cuda"

@@ -29,7 +29,7 @@ class Workers:
     """
 
     def __init__(self, run: Run, files: Files, pool: WorkerPool) -> None:
-        self._run, self._files, self._pool = run, files, pool
+        self._run, self._files, self.pool = run, files, pool
         self.baselines = Baselines(pool, run.request.course, kept_caches(pool.device))
         self.is_busy = False
         self._of_lanes: dict[tuple[str, int], Worker] = {}  # of the submission, by assignment and lane
@@ -44,26 +44,21 @@ class Workers:
             Fault: the file is missing, forbidden or cannot be loaded, or the assignment's time is used up.
         """
         self._files.check_loadable(assignment)
-        self._files.check_time(assignment)
         worker = self._of_lanes.get((assignment.name, lane))
-        if worker is None or not worker.lives():
-            worker = self._load(assignment, lane)
-        return worker
-
-    def _load(self, assignment: Assignment, lane: int) -> Worker:
+        if worker is not None and worker.lives():
+            return worker
         if not self.is_busy:
             for (name, _), last in list(self._of_lanes.items()):
                 if name != assignment.name:
                     last.kill()  # processes of an earlier assignment must not disturb this one
-        kind = self.kind_of(assignment)
-        worker = self._pool.start(kind, imports=self._imports_of(assignment), alone=not self.is_busy)
+        kind, imports = self.kind_of(assignment), self._imports_of(assignment)
+        worker = self.pool.start(kind, imports=imports, alone=not self.is_busy)
         self._files.employ(worker, assignment)
         try:
             load_file(worker, self._run.request.copied.folder, assignment)
         except Fault as fault:
-            if fault.whose == "machine":
-                raise
-            self._files.note_unloadable(assignment, fault)
+            if fault.whose != "machine":
+                self._files.note_unloadable(assignment, fault)
             raise
         self._files.note_loaded(assignment)
         self._of_lanes[assignment.name, lane] = worker
@@ -90,8 +85,7 @@ class Workers:
             Fault: the file is missing or cannot be loaded, the assignment's time is used up, or the worker did not start.
         """
         self._files.check_loadable(assignment)
-        self._files.check_time(assignment)
-        worker = self._pool.start(tool=tool)
+        worker = self.pool.start(tool=tool)
         self._files.employ(worker, assignment)
         return worker
 
@@ -101,7 +95,7 @@ class Workers:
         Raises Fault.
         """
         self._files.check_time(assignment)
-        worker = self._pool.start(kind, imports=self._imports_of(assignment))
+        worker = self.pool.start(kind, imports=self._imports_of(assignment))
         self._files.employ(worker, assignment, logged=logged)
         return load_file(worker, self._run.request.copied.folder, assignment)
 
@@ -110,7 +104,7 @@ class Workers:
         end_all(worker for (_, lane), worker in list(self._of_lanes.items()) if lane in lanes)
 
     def terminate(self, assignment: Assignment, reason: Future[Exception]) -> int:
-        """Condemn the submission's workers for an assignment in all lanes (see `Worker.terminate`). Returns how many
+        """Terminate the submission's workers for an assignment in all lanes (see `Worker.terminate`). Returns how many
         there were.
         """
         found = [one for (name, _), one in list(self._of_lanes.items()) if name == assignment.name and one.alive]
@@ -118,27 +112,18 @@ class Workers:
             worker.terminate(reason)
         return len(found)
 
-    def evict(self) -> None:
-        """End every worker of the submission and remove its scratch folder. A call in progress ends as a crash."""
-        self._pool.evict()
-
-    def clear(self) -> None:
-        """End all processes of the submission and remove its folders and compiled kernels. Only while no lane runs."""
-        self._pool.clear()
-
     def canary(self, assignment: Assignment, folder: Path, *, compiling: bool = False) -> Worker:
         """A worker like the submission's, with the staff's file in `folder` loaded. Raises Fault."""
         kind = "compile" if compiling else self.kind_of(assignment)
-        return load_file(self._pool.start(kind, "canary", folder=folder), folder, assignment)
+        return load_file(self.pool.start(kind, "canary", folder=folder), folder, assignment)
 
     def reference(self, assignment: Assignment) -> Worker:
         """The worker of the reference for an assignment, loaded. Raises Fault."""
         with self._starting_reference:
             worker = self.references.get(assignment.name)
             if worker is None or not worker.lives():
-                kind = self.kind_of(assignment)
-                imports = self._imports_of(assignment)
-                worker = self._pool.start(kind, "course", caches=self.baselines.caches, imports=imports)
+                kind, imports = self.kind_of(assignment), self._imports_of(assignment)
+                worker = self.pool.start(kind, "course", caches=self.baselines.caches, imports=imports)
                 self.references[assignment.name] = load_file(worker, self._run.request.course / "reference", assignment)
             return worker
 

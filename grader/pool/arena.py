@@ -276,7 +276,11 @@ class Arena:
         for band in range(len(slots) + 1):
             start, end = bounds[2 * band], bounds[2 * band + 1]
             guard = self.bytes[start:end]
-            if _is_intact(guard):  # much faster than finding the places at once
+            # Words are compared first, which is much faster than finding the places at once.
+            aligned = -guard.storage_offset() % 8
+            last = aligned + (guard.numel() - aligned) // 8 * 8
+            words, ends = guard[aligned:last].view(torch.int64), (guard[:aligned], guard[last:])
+            if bool((words == GUARD_WORD).all()) and all(bool((one == GUARD_BYTE).all()) for one in ends):
                 continue
             hits = torch.nonzero(guard != GUARD_BYTE).flatten()
             first, last = start + int(hits[0]), start + int(hits[-1])
@@ -322,14 +326,6 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
-
-
-def _is_intact(guard: torch.Tensor) -> bool:
-    """Whether nothing was written into a guard band (8 bytes or more). Words are compared, which is six times as fast."""
-    first = -guard.storage_offset() % 8
-    last = first + (guard.numel() - first) // 8 * 8
-    words, ends = guard[first:last].view(torch.int64), (guard[:first], guard[last:])
-    return bool((words == GUARD_WORD).all()) and all(bool((end == GUARD_BYTE).all()) for end in ends if end.numel())
 
 
 class _HostMemory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from grader.protocol import RaisedBy, RanOperator
@@ -11,6 +12,7 @@ from grader.report.model import ErrorMap, Outcome
 Whose: TypeAlias = RaisedBy | Literal["answer", "machine"]
 
 
+@dataclass(eq=False, repr=False)
 class Fault(Exception):
     """A call gave no answer, an answer is wrong, or the machine or the course failed.
 
@@ -31,27 +33,21 @@ class Fault(Exception):
         of_start: whether a worker did not start.
     """
 
-    def __init__(
-        self,
-        outcome: Outcome,
-        message: str,
-        traceback: str = "",
-        details: tuple[str, ...] = (),
-        whose: Whose = "library",
-        of_file: bool = False,
-        map: ErrorMap | None = None,
-        outside: tuple[Any, Mapping[str, Any]] | None = None,
-        operators: tuple[RanOperator, ...] = (),
-        cut_off: bool = False,
-        of_start: bool = False,
-    ) -> None:
-        self.outcome: Outcome = outcome
-        self.message = message if message.strip() else "failed without a word"
+    outcome: Outcome
+    message: str
+    traceback: str = ""
+    details: tuple[str, ...] = ()
+    whose: Whose = "library"
+    of_file: bool = False
+    map: ErrorMap | None = None
+    outside: tuple[Any, Mapping[str, Any]] | None = None
+    operators: tuple[RanOperator, ...] = ()
+    cut_off: bool = False
+    of_start: bool = False
+
+    def __post_init__(self) -> None:
+        self.message = self.message if self.message.strip() else "failed without a word"
         super().__init__(self.message)
-        self.traceback, self.details, self.map = traceback, details, map
-        self.whose: Whose = whose
-        self.of_file, self.outside, self.operators = of_file, outside, operators
-        self.cut_off, self.of_start = cut_off, of_start
 
     @classmethod
     def wrong(cls, message: str, details: tuple[str, ...] = (), map: ErrorMap | None = None) -> Fault:

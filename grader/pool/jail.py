@@ -68,11 +68,6 @@ class Jail:
         """The user id of a worker on the host."""
         return worker_uid() if os.geteuid() == 0 and self.name != "none" else os.geteuid()
 
-    @property
-    def parent(self) -> int | None:
-        """The process id of a worker's parent as the worker sees it; None if that is the judge's own."""
-        return 1 if self.name == "bubblewrap" else None
-
     def empty(self, scratch: Path) -> None:
         """Remove a worker's files from its folder. In a container the judge's root may not, so the worker's user
         does.
@@ -124,8 +119,15 @@ class Jail:
                 # A container has no other users whom many processes would slow down, so the judge goes first.
                 return ["nice", "-n", "10", *_drop(self.programs[-1]), *program]
             case "bubblewrap":
-                drop = _drop(self.programs[1]) if os.geteuid() == 0 else []
-                return [self.programs[0], *_namespaces(), *_files(writable, readable), "--", *drop, *program]
+                options = [f"--unshare-{one}" for one in ("pid", "net", "ipc", "uts", "cgroup-try")]
+                options += ["--hostname", "worker", "--die-with-parent"]
+                drop: list[str] = []
+                if os.geteuid() == 0:
+                    options += ["--cap-drop", "ALL"]
+                    for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):  # setpriv needs these and drops them
+                        options += ["--cap-add", capability]
+                    drop = _drop(self.programs[1])
+                return [self.programs[0], *options, *_files(writable, readable), "--", *drop, *program]
 
 
 NO_JAIL = Jail("none")
@@ -199,25 +201,11 @@ def _drop(setpriv: str) -> list[str]:
     refuse. Without new privileges no capability can be raised from it.
     """
     uid = worker_uid()
-    bounds = ["--bounding-set=-all"] if _has_capability(CAP_SETPCAP) else []
-    user = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
-    return [setpriv, *user, "--inh-caps=-all", *bounds, "--no-new-privs", "--"]
-
-
-def _has_capability(number: int) -> bool:
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     held = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
-    return bool(int(held, 16) >> number & 1)
-
-
-def _namespaces() -> list[str]:
-    options = [f"--unshare-{one}" for one in ("pid", "net", "ipc", "uts", "cgroup-try")]
-    options += ["--hostname", "worker", "--die-with-parent"]
-    if os.geteuid() == 0:  # to become another user; setpriv drops these too
-        options += ["--cap-drop", "ALL"]
-        for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
-            options += ["--cap-add", capability]
-    return options
+    bounds = ["--bounding-set=-all"] if int(held, 16) >> CAP_SETPCAP & 1 else []
+    user = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    return [setpriv, *user, "--inh-caps=-all", *bounds, "--no-new-privs", "--"]
 
 
 def _files(writable: Sequence[Path], readable: Sequence[Path]) -> Iterator[str]:
@@ -279,7 +267,12 @@ def tool_folders(courses: Sequence[Path]) -> list[str]:
     one.
     """
     packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    folders = [sys.prefix, sys.base_prefix, *packages, *_added_folders(packages)]
+    folders = [sys.prefix, sys.base_prefix, *packages]
+    # Folders that `.pth` files among the packages add to Python's path, as of another environment with PyTorch
+    for file in (file for folder in packages for file in sorted(Path(folder).glob("*.pth"))):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.strip() and not line.startswith(("#", "import ", "import\t")):
+                folders.append(os.path.normpath(file.parent / line.strip()))
     folders += [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders += [str(Path(os.environ["TRITON_PTXAS_PATH"]).parent)] if os.environ.get("TRITON_PTXAS_PATH") else []
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "PATH"):
@@ -300,11 +293,3 @@ def tool_folders(courses: Sequence[Path]) -> list[str]:
         closed.append(Path.home())
     found = [one.resolve() for one in closed]
     return [folder for folder in kept if not any(one.is_relative_to(Path(folder).resolve()) for one in found)]
-
-
-def _added_folders(packages: Sequence[str]) -> Iterator[str]:
-    """Folders that `.pth` files among the packages add to Python's path, as of another environment with PyTorch."""
-    for file in (file for folder in packages for file in sorted(Path(folder).glob("*.pth"))):
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.strip() and not line.startswith(("#", "import ", "import\t")):
-                yield os.path.normpath(file.parent / line.strip())

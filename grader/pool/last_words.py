@@ -89,17 +89,17 @@ def student_frames(text: str, folder: Path | None) -> str:
         return ""
     root = re.escape(str(folder) + os.sep)
     frames = re.findall(rf'File "{root}([^"\n]{{1,200}})", line (\d{{1,7}}) in (\S{{1,100}})', text)[:MAX_FRAMES]
-    told = ((f'  File "{file}", line {line}, in {of}', _line(folder, file, int(line))) for file, line, of in frames)
-    return "\n".join(f"{frame}\n    {line}" if line else frame for frame, line in reversed(list(told)))
-
-
-def _line(folder: Path, file: str, number: int) -> str:
-    """A line of a file in `folder`; "" if there is none. The student can write any path into the log."""
-    try:
-        path = (folder / file).resolve()
-        if not path.is_relative_to(folder.resolve()) or not path.is_file() or path.stat().st_size > MAX_SOURCE_BYTES:
-            return ""
-        lines = path.read_bytes().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return lines[number - 1].strip()[:MAX_LINE] if 0 < number <= len(lines) else ""
+    told = []
+    for file, number, of in reversed(frames):
+        told.append(f'  File "{file}", line {number}, in {of}')
+        try:
+            path = (folder / file).resolve()  # the student can write any path into the log
+            is_own = (
+                path.is_relative_to(folder.resolve()) and path.is_file() and path.stat().st_size <= MAX_SOURCE_BYTES
+            )
+            lines = path.read_bytes().decode(errors="replace").splitlines() if is_own else []
+        except OSError:
+            continue
+        if 0 < int(number) <= len(lines) and (line := lines[int(number) - 1].strip()):
+            told.append(f"    {line[:MAX_LINE]}")
+    return "\n".join(told)

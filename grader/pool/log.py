@@ -54,10 +54,8 @@ class Log:
             return False
         try:
             data = os.read(self._stream, READ_BYTES)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, BlockingIOError)  # there is nothing now
         last = self._sections[-1]
         last.head += data[: LOG_HEAD_BYTES - len(last.head)]
         self._tail = (self._tail + data)[-LOG_TAIL_BYTES:]

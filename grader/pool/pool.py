@@ -7,12 +7,12 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import grader
 from grader.assignment import Device
@@ -105,35 +105,40 @@ class WorkerPool:
         """
         kind = kind or self.device
 
-        def program() -> Worker:
-            kernels = self._kernels_folder(kind) if owner == "submission" else None
-            readable = self._readable if folder is None else (folder,)
-            arguments = kind, self.runtime, self._new_folder(), kernels, self.jail, readable, tool
-            return self._ready(lambda: self._starter.submit(Worker, *arguments).result())
-
-        def forked(server: ForkServer) -> Worker:
-            own, shared = server.folder / secrets.token_hex(8), caches if server.trusted else server.caches
-            how: dict[str, Any] = {"trusted": server.trusted, "server": server, "imports": imports}
-            return self._ready(lambda: Worker(kind, self.runtime, own, shared, server.jail, **how))
+        used: ForkServer | None = None
 
         def once() -> Worker:
+            nonlocal used
             if owner == "canary" or tool:
-                return program()
-            server = self.server(kind, owner)
+                kernels = self._kernels_folder(kind) if owner == "submission" else None
+                readable = self._readable if folder is None else (folder,)
+                arguments = kind, self.runtime, self._new_folder(), kernels, self.jail, readable, tool
+                with _none_started():
+                    worker = self._starter.submit(Worker, *arguments).result()
+            else:
+                server = used = self.server(kind, owner)
+                own, shared = server.folder / secrets.token_hex(8), caches if server.trusted else server.caches
+                with _none_started():
+                    worker = Worker(kind, self.runtime, own, shared, server=server, imports=imports)
+            self._workers.append(worker)
+            worker.ready()
+            return worker
+
+        def twice() -> Worker:
             try:
-                return forked(server)
+                return once()
             except Fault:
-                if not self._given or server.lives():
+                if not self._given or used is None or used.lives():
                     raise
-                return forked(self.server(kind, owner))  # a worker may have stopped or ended its server
+                return once()  # a worker may have stopped or ended its server
 
         try:
-            worker = once()
+            worker = twice()
         except Fault:
             if not alone or not self._given:
                 raise
             self.evict()
-            worker = once()
+            worker = twice()
         self._given |= owner == "submission"
         return worker
 
@@ -158,14 +163,6 @@ class WorkerPool:
                 with _none_started():
                     server = self._servers[kind, owner] = self._starter.submit(ForkServer, *arguments).result()
             return server
-
-    def _ready(self, start: Callable[[], Worker]) -> Worker:
-        """The worker that `start` returns, when it is ready."""
-        with _none_started():
-            worker = start()
-        self._workers.append(worker)
-        worker.ready()
-        return worker
 
     def _new_folder(self) -> Path:
         return self._scratch / f"{next(self._numbers)}-{secrets.token_hex(8)}"

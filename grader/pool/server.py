@@ -96,8 +96,12 @@ def start_program(
     """
     kind, how = arguments
     connection, replies, log = channel.theirs
-    parent = 0 if tool else jail.parent or os.getpid()
-    words = (connection, replies, kind, parent, _tasks_allowed(jail), how)
+    # As the worker sees it: the first process of its namespace, or the judge
+    parent = 0 if tool else 1 if jail.name == "bubblewrap" else os.getpid()
+    # A fork bomb must not stop the judge's own threads. A user of its own has no other processes than this grading's
+    # workers; the judge's user may start any number meanwhile.
+    margin = 512 + 16 * (os.cpu_count() or 1) if jail.uid != os.geteuid() else 4096
+    words = (connection, replies, kind, parent, processes.tasks_of(jail.uid) + margin, how)
     program = [*tool, sys.executable, "-P", "-s", "-m", "grader.worker", *map(str, words)]
     with channel.starting():
         return processes.start(
@@ -110,14 +114,6 @@ def start_program(
             stderr=log,
             start_new_session=True,
         )
-
-
-def _tasks_allowed(jail: Jail) -> int:
-    """How many processes and threads the worker's user may have: a fork bomb must not stop the judge's own threads."""
-    # A user of its own has no other processes than this grading's workers; the judge's user may start any number
-    # meanwhile.
-    margin = 512 + 16 * (os.cpu_count() or 1) if jail.uid != os.geteuid() else 4096
-    return processes.tasks_of(jail.uid) + margin
 
 
 class ForkServer:
@@ -166,14 +162,17 @@ class ForkServer:
         """Fork a worker that changes files in its `folder` and in compiled kernels alone. Raises Fault."""
         changed = {name: value for name, value in surroundings.items() if self.surroundings.get(name) != value}
         with self._lock:
-            self._be_ready()
+            if not self.lives():
+                raise Fault.no_worker(f"a fork server has ended\n{self.log.text()[-2000:]}")
+            if not self._pid:
+                self._pid = self._find(self._reply(START_LIMIT_S).pid, processes.tree(self._process.pid)).pid
             channel = Channel()
             with channel.starting():
                 writable = () if self.jail.name == "none" else tuple(map(str, filter(None, (folder, self.caches))))
                 reply = self._ask(Fork(str(folder), tuple(changed.items()), tuple(imports), writable), channel.theirs)
                 if reply.error is not None:
                     raise Fault.no_worker(f"a worker did not start: {reply.error.message}")
-                member = self._child(reply.pid)
+                member = self._find(reply.pid, [one for one in descendants() if one.parent == self._pid])
                 worker = Forked(member.pid, reply.pid or 0, self)
             self._workers[worker.pid] = worker
             return worker, channel
@@ -213,14 +212,6 @@ class ForkServer:
             own_namespace = self.jail.name == "bubblewrap"
             processes.end(self._process, own_namespace=own_namespace, hides=not self.trusted)
 
-    def _be_ready(self) -> None:
-        if not self.lives():
-            raise Fault.no_worker(f"a fork server has ended\n{self.log.text()[-2000:]}")
-        if self._pid:
-            return
-        reply = self._reply(START_LIMIT_S)
-        self._pid = self._find(reply.pid, processes.tree(self._process.pid)).pid
-
     def _ask(self, request: protocol.Request, files: tuple[int, ...] = ()) -> Reply:
         self._number += 1
         try:
@@ -233,11 +224,12 @@ class ForkServer:
 
     def _reply(self, limit_s: float) -> Reply:
         """The next reply. A server that is silent too long, or ends, is ended with its jail. Raises Fault."""
-        asked, waited_s = time.monotonic(), self._waited_s()
+        pids = [self._pid] if self._pid else []
+        asked, waited_s = time.monotonic(), usage.waited_s(pids)
         try:
             while (body := self._reader.next()) is None:
                 late_s = time.monotonic() - asked - limit_s
-                if late_s > 0 and late_s > min(self._waited_s() - waited_s, MOST_WAITED * limit_s):
+                if late_s > 0 and late_s > min(usage.waited_s(pids) - waited_s, MOST_WAITED * limit_s):
                     raise self._lost(f"no answer within {limit_s:g} s")
                 if select.select([self._replies], [], [], 0.1)[0] and not self._reader.read_some():
                     raise self._lost("it ended")
@@ -249,13 +241,6 @@ class ForkServer:
         words = self.log.text()[-2000:]
         self.end()
         return Fault.no_worker(f"a worker did not start: its fork server gave no answer: {why}\n{words}")
-
-    def _waited_s(self) -> float:
-        return usage.waited_s([self._pid] if self._pid else [])
-
-    def _child(self, inner: int | None) -> Member:
-        """The server's child of this process id in its namespace."""
-        return self._find(inner, [one for one in descendants() if one.parent == self._pid])
 
     def _find(self, inner: int | None, among: Sequence[Member]) -> Member:
         """The process of these that has this id in the jail's namespace. Raises Fault."""

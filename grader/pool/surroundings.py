@@ -88,6 +88,9 @@ def environment(
             `trusted`: the course's caches are kept for months, and not everything that a library depends on is known.
     """
     variables = {name: os.environ[name] for name in (*PASSED, *PASSED_OF_CUDA) if name in os.environ}
+    # Not the checkout that `grader` was imported from, because the course lies in it
+    entries, hidden = os.environ.get("PYTHONPATH", "").split(os.pathsep), own_course()
+    import_path = [str(runtime), *(entry for entry in entries if entry and Path(entry).resolve() != hidden)]
     variables |= {
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
@@ -99,7 +102,7 @@ def environment(
         "XDG_CACHE_HOME": str(scratch / "cache"),
         "LANG": "C.UTF-8",
         "USER": "student",
-        "PYTHONPATH": os.pathsep.join([str(runtime), *_import_path()]),
+        "PYTHONPATH": os.pathsep.join(import_path),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
@@ -112,12 +115,3 @@ def environment(
         variables |= {} if kind == "compile" else {"TRITON_INTERPRET": "1"}
         variables |= {"OMP_WAIT_POLICY": "passive"}  # idle threads that spin would take the core from the judge
     return variables
-
-
-def _import_path() -> list[str]:
-    """The folders of PYTHONPATH, without the checkout that `grader` was imported from, because the course lies in
-    it.
-    """
-    hidden = own_course()
-    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [entry for entry in entries if entry and Path(entry).resolve() != hidden]

@@ -14,7 +14,7 @@ import signal
 import time
 from dataclasses import dataclass, replace
 
-PIECE_BYTES = 1 << 16  # more than nearly all records have
+MOST_BYTES = 1 << 16  # more than any record has that is read here
 STRANGERS_S = 1.0  # how long a quick pass takes a process for none of the descendants
 DEAD = ("Z", "X", "")  # states of proc(5); "" if the process is gone
 STANDING = ("T", "t", *DEAD)
@@ -90,10 +90,7 @@ def record(path: str) -> bytes:
     """A file of `/proc` that is one record, which the kernel returns as a whole (`maps` is not). Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        text = piece = os.read(file, PIECE_BYTES)
-        while len(piece) == PIECE_BYTES:
-            text += (piece := os.read(file, PIECE_BYTES))
-        return text
+        return os.read(file, MOST_BYTES)
     finally:
         os.close(file)
 

@@ -87,12 +87,19 @@ class Look:
 
     def held_bytes(self, limit: int) -> int:
         """Bytes of memory that the processes hold: own pages, page tables, and files in memory that they keep open or
-        mapped, but for files of this process.
+        mapped, but for files of this process; of files at most the machine's shared memory. In a container whose
+        processes' open files cannot be seen, all its files in memory count, also in `/tmp`.
 
         Pages of libraries do not count. Pages that forked processes share count once for each process, and by the
         kernel's fair shares only if that sum exceeds `limit`.
         """
-        files, pages = self._bytes_in_memory(), self._bytes("status", "RssAnon|VmPTE")
+        ours, pages = _own_files(), self._bytes("status", "RssAnon|VmPTE")
+        try:
+            theirs = sum(file.size for key, file in self._nameless().items() if file.in_memory and key not in ours)
+            files = min(theirs, max(0, _shared_on_machine() - sum(ours.values())))
+        except PermissionError:
+            shared = _bytes_of_container("shmem")
+            files = self._bytes("status", "RssShmem") if shared is None else max(0, shared - sum(ours.values()))
         if files + pages > limit:
             try:
                 pages = self._bytes("smaps_rollup", "Pss_Anon") + self._bytes("status", "VmPTE")
@@ -110,18 +117,6 @@ class Look:
             return sum(file.size for file in self._nameless().values() if not file.in_memory)
         return 0
 
-    def _bytes_in_memory(self) -> int:
-        """Bytes of files in memory, at most the machine's shared memory. In a container whose processes' open files
-        cannot be seen, all its files in memory count, also in `/tmp`.
-        """
-        ours = _own_files()
-        try:
-            theirs = sum(file.size for key, file in self._nameless().items() if file.in_memory and key not in ours)
-            return min(theirs, max(0, _shared_on_machine() - sum(ours.values())))
-        except PermissionError:
-            shared = _bytes_of_container("shmem")
-            return self._bytes("status", "RssShmem") if shared is None else max(0, shared - sum(ours.values()))
-
     def _nameless(self) -> dict[FileKey, Nameless]:
         """Raises PermissionError if this is root without the right to look into another user's process, as in a
         container.
@@ -133,7 +128,12 @@ class Look:
                 for key, file in _open_nameless(pid):
                     self.go_on()
                     exact[key] = file
-                for begin, end, offset, major, minor, inode, name in MAPPED.findall(self._maps(pid)):
+                pieces = []
+                with open(f"/proc/{pid}/maps", "rb", buffering=0) as stream:  # noqa: PTH123
+                    while piece := stream.read(PIECE_BYTES):
+                        self.go_on()
+                        pieces.append(piece)
+                for begin, end, offset, major, minor, inode, name in MAPPED.findall(b"".join(pieces).decode("latin-1")):
                     self.go_on()
                     key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
                     if key in exact:
@@ -153,14 +153,6 @@ class Look:
             except (FileNotFoundError, ProcessLookupError):  # the process has ended
                 pass
         return mapped | exact
-
-    def _maps(self, pid: int) -> str:
-        pieces = []
-        with open(f"/proc/{pid}/maps", "rb", buffering=0) as stream:  # noqa: PTH123
-            while piece := stream.read(PIECE_BYTES):
-                self.go_on()
-                pieces.append(piece)
-        return b"".join(pieces).decode("latin-1")
 
     def _bytes(self, file: str, names: str) -> int:
         """The sum of lines, as `VmPTE:  12 kB`, of a file of /proc over all processes. Raises PermissionError."""

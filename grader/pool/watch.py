@@ -16,7 +16,6 @@ from grader.pool import processes, usage
 from grader.pool.fault import Fault
 from grader.pool.surroundings import MAX_FILES, WatchedFolder
 from grader.pool.usage import LOOK_LIMIT_S, Look, LookCutShort, LookTooLong
-from grader.report.model import Outcome
 
 INTERVAL_S = 0.05
 TIMED_FIRST_LOOK_S = 1.0  # no look should fall into a timed batch
@@ -103,66 +102,33 @@ class Watch:
         if time.monotonic() < self._looked + INTERVAL_S:
             return
         try:
-            exceeded = self._exceeded(limits, max(left_s, LOOK_LIMIT_S))
+            self._check(limits, max(left_s, LOOK_LIMIT_S))
         except LookCutShort:
             return
         except LookTooLong:
-            exceeded = (
-                "crashed",
-                "has so many processes or mappings of memory that what they hold cannot be told in time",
-            )
+            words = "has so many processes or mappings of memory that what they hold cannot be told in time"
+            raise Fault("crashed", f"{words}: stopped") from None
         except OSError as error:  # no file can be opened or no process started; the submission may be the reason
-            exceeded = "crashed", f"what its processes use could not be told ({error.strerror})"
-        if exceeded is not None:
-            raise Fault(exceeded[0], f"{exceeded[1]}: stopped")
+            words = f"what its processes use could not be told ({error.strerror})"
+            raise Fault("crashed", f"{words}: stopped") from None
         self._looked = time.monotonic()
 
-    def _exceeded(self, limits: CallLimits, limit_s: float) -> tuple[Outcome, str] | None:
+    def _check(self, limits: CallLimits, limit_s: float) -> None:
         tree, allowed = self._tree(age_s=INTERVAL_S / 2), int(limits.memory_gib * GIB)
         look = Look(tree, limit_s)
         if len(tree) > MAX_PROCESSES:
-            return "crashed", f"started more than {MAX_PROCESSES} processes"
+            raise Fault("crashed", f"started more than {MAX_PROCESSES} processes: stopped")
         if look.hold_more_than(allowed):
-            return "out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory"
+            raise Fault("out_of_memory", f"used more than {limits.memory_gib:g} GiB of host memory: stopped")
         if self._expendable and usage.spared(tree):
-            return "crashed", "asked the kernel to spare it where memory runs out"
+            raise Fault("crashed", "asked the kernel to spare it where memory runs out: stopped")
         if usage.container_is_full():
-            return "out_of_memory", "used nearly all memory of the container"
+            raise Fault("out_of_memory", "used nearly all memory of the container: stopped")
         if self._folder.grown_beyond(files := self._folder.allowed(allowed), look):
-            return "out_of_memory", f"wrote more than {files / GIB:.3g} GiB of files"
+            raise Fault("out_of_memory", f"wrote more than {files / GIB:.3g} GiB of files: stopped")
         if self._folder.holds_more_than(MAX_FILES, look):
-            return "out_of_memory", f"wrote more than {MAX_FILES} files"
-        return None
+            raise Fault("out_of_memory", f"wrote more than {MAX_FILES} files: stopped")
 
     def _tree(self, age_s: float = 0.0) -> list[int]:
         """The worker's tree, as one thread id for each process."""
         return [one.thread for one in processes.tree(self._process.pid, age_s)]
-
-
-class Deadline:
-    """The deadline of one call.
-
-    Time in which the worker waits for a core prolongs the deadline, up to MOST_GIVEN_BACK times the limit.
-
-    Args:
-        is_timed: whether the judge's clock runs. Then looks begin late, and waiting for a core counts.
-    """
-
-    def __init__(self, limits: CallLimits, allowance: Allowance, watch: Watch, is_timed: bool) -> None:
-        now = time.monotonic()
-        self._limits, self._watch, self._is_timed = limits, watch, is_timed
-        self._end = now + min(limits.time_s, allowance.left_s)
-        self._waited_s = 0.0 if is_timed else watch.waited_s()
-        self._first_look = now + (TIMED_FIRST_LOOK_S if is_timed else INTERVAL_S)
-
-    def left_s(self) -> float:
-        """Seconds until the call is late; 0 or less if the call is late."""
-        left_s = self._end - time.monotonic()
-        if left_s > 0 or self._is_timed:
-            return left_s
-        return left_s + min(self._watch.waited_s() - self._waited_s, MOST_GIVEN_BACK * self._limits.time_s)
-
-    def look_if_due(self, left_s: float) -> None:
-        """Look at the worker's limits, once in each interval. Raises Fault."""
-        if time.monotonic() >= self._first_look:
-            self._watch.look_if_due(self._limits, left_s)

@@ -21,6 +21,7 @@ import socket
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -36,7 +37,7 @@ from grader.pool.log import Log
 from grader.pool.replies import decode, fault_of
 from grader.pool.server import SEND_LIMIT_S, Channel, Forked, ForkServer, start_program
 from grader.pool.surroundings import WatchedFolder, WorkerKind, environment
-from grader.pool.watch import Allowance, CallLimits, Deadline, Watch
+from grader.pool.watch import Allowance, CallLimits, Watch
 from grader.protocol import Build, Gpu, Reply, Returned
 
 START_LIMITS = CallLimits(time_s=120.0, memory_gib=16.0)
@@ -60,13 +61,13 @@ class Worker:
         scratch: the worker's own folder; created here.
         caches: folder of compiled kernels and built libraries, `scratch` by default; workers may share it.
         readable: paths that the jail lets the worker read, beside the system, Python and `runtime`.
-        trusted: whether the worker runs the course's own code, which hides no processes.
         server: forks the worker in its jail; None to start a program in `jail`.
         tool: a program with options that runs the worker under its eyes, as compute-sanitizer. Its output in `TOOL_LOG`
             of the scratch folder is in `tool_log` after the worker's end.
         imports: modules that the server imports before it forks the worker.
 
     Attributes:
+        trusted: whether the worker runs the course's own code, which hides no processes.
         allowance: the time that all workers of an assignment share; endless until it is set.
         loaded_from: the folder of the loaded file, for the student's lines in last words.
         ptxas, off_stream, same_value: see `protocol.Reply`.
@@ -84,13 +85,13 @@ class Worker:
         jail: Jail = NO_JAIL,
         readable: Sequence[Path] = (),
         tool: Sequence[str] = (),
-        trusted: bool = False,
         server: ForkServer | None = None,
         imports: Sequence[str] = (),
     ) -> None:
         self.device: Device = "cuda" if kind == "cuda" else "cpu"
         self.runtime = runtime
-        self.trusted = trusted
+        self.trusted = server is not None and server.trusted
+        jail = jail if server is None else server.jail
         self.alive = True
         self.allowance = Allowance(math.inf)
         self.loaded_from: Path | None = None
@@ -104,11 +105,13 @@ class Worker:
         self._request = 0
         self._reason: Future[Exception] | None = None
         self._jail, self._server = jail, server
+        # Whether the kernel ends all of the worker's processes with the first
+        self._has_namespace = server is None and jail.name == "bubblewrap"
         self._scratch = scratch
         writable = [scratch] if caches is None else [scratch, caches]
         for folder in writable:
             jail.prepare(runtime.parent, folder)
-        surroundings = environment(kind, runtime, scratch, caches, trusted) | (OWN_ALLOCATIONS if tool else {})
+        surroundings = environment(kind, runtime, scratch, caches, self.trusted) | (OWN_ALLOCATIONS if tool else {})
         self._process: subprocess.Popen[bytes] | Forked
         if server is not None:
             self._process, channel = server.fork(scratch, surroundings, imports)
@@ -187,8 +190,7 @@ class Worker:
         Otherwise `collect` asks for the results.
         """
         reply = self._done(self.reply(limits, is_timed=True))
-        if len(reply.times_s) != calls:
-            raise self._no_answer()
+        self._check_answer(len(reply.times_s) == calls)
         return reply
 
     def collect(self, order: Sequence[int], limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
@@ -196,8 +198,7 @@ class Worker:
         the results.
         """
         reply = self.do(protocol.Collect(tuple(order)), limits)
-        if not reply.kinds:
-            raise self._no_answer()
+        self._check_answer(bool(reply.kinds))
         return reply.kinds
 
     def _done(self, reply: Reply) -> Reply:
@@ -209,9 +210,10 @@ class Worker:
             raise fault_of(reply.error, on_cpu=self.device == "cpu")
         return reply
 
-    def _no_answer(self) -> Fault:
-        self.kill()
-        return Fault("crashed", "the worker answered a timed batch with something that is no answer")
+    def _check_answer(self, is_one: bool) -> None:
+        if not is_one:
+            self.kill()
+            raise Fault("crashed", "the worker answered a timed batch with something that is no answer")
 
     def ask(self, request: protocol.Request, limits: CallLimits, files: tuple[int, ...] = ()) -> Reply:
         """Send a request, and wait for its reply. On a CPU the submission's worker is frozen after that.
@@ -261,14 +263,26 @@ class Worker:
             is_timed: whether the judge's clock runs during the wait.
         """
         with processes.precedence(), self.allowance.waiting(), self._ended_by_a_fault():
-            deadline = Deadline(limits, self.allowance, self._watch, is_timed)
+            began = time.monotonic()
+            end = began + min(limits.time_s, self.allowance.left_s)
+            first_look = began + (watch.TIMED_FIRST_LOOK_S if is_timed else watch.INTERVAL_S)
+            waited_s = 0.0 if is_timed else self._watch.waited_s()
             try:
                 while (body := self.reader.next()) is None or (reply := decode(body)).id != self._request:
                     if body is not None:
                         continue  # a second answer to an earlier request
-                    if (left_s := deadline.left_s()) <= 0:
-                        raise self._late(limits)
-                    deadline.look_if_due(left_s)
+                    left_s = end - time.monotonic()
+                    # Waiting for a core prolongs a call, unless the judge's clock runs
+                    if left_s <= 0 and not is_timed:
+                        more_s = self._watch.waited_s() - waited_s
+                        left_s += min(more_s, watch.MOST_GIVEN_BACK * limits.time_s)
+                    if left_s <= 0:
+                        last_words.wait_for_last_words(self.log)
+                        self.kill()
+                        on_cpu = self.device == "cpu"
+                        raise last_words.late(limits.time_s, self.allowance, self.log, self.loaded_from, on_cpu)
+                    if time.monotonic() >= first_look:
+                        self._watch.look_if_due(limits, left_s)
                     ready = select.select([self._replies], [], [], min(left_s, watch.INTERVAL_S))[0]
                     if ready and not self.reader.read_some():
                         raise self._ended()
@@ -286,11 +300,6 @@ class Worker:
             self.kill()
             raise
 
-    def _late(self, limits: CallLimits) -> Fault:
-        last_words.wait_for_last_words(self.log)
-        self.kill()
-        return last_words.late(limits.time_s, self.allowance, self.log, self.loaded_from, self.device == "cpu")
-
     def _ended(self) -> Fault:
         """The fault of a process that ended by itself. Raises the reason if the worker was terminated."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -303,8 +312,7 @@ class Worker:
         if is_cut_off:
             words = "ended together with other processes of the submission, which had left some behind"
             raise Fault("crashed", words, cut_off=True)
-        in_bubblewrap = self._server is None and self._jail.name == "bubblewrap"
-        return last_words.ended(code, in_bubblewrap, self.log, self.loaded_from)
+        return last_words.ended(code, self._has_namespace, self.log, self.loaded_from)
 
     def freeze(self) -> None:
         """Freeze the worker and all processes that it started, until the next request. A frozen worker stays frozen.
@@ -336,7 +344,7 @@ class Worker:
             self._process.kill()
 
     def evict(self, reason: Future[Exception]) -> None:
-        """Condemn the worker, and wait until its tree is gone. `kill` must still be called, because a thread may be
+        """Terminate the worker, and wait until its tree is gone. `kill` must still be called, because a thread may be
         waiting.
         """
         if self.alive:
@@ -362,11 +370,6 @@ class Worker:
             if self._server is not None and not self.trusted:
                 self._server.end_if_dirty()
             self._jail.empty(self._scratch)
-
-    @property
-    def _has_namespace(self) -> bool:
-        """Whether the kernel ends all of the worker's processes with the first."""
-        return self._server is None and self._jail.name == "bubblewrap"
 
 
 def _read(path: Path) -> str:

@@ -66,14 +66,11 @@ def _gpu_trace(make: Callable[[], Any], waits: bool) -> GpuTrace:
     # Not `torch.profiler.profile`, which is built on this and imports all of torch.compile: that takes seconds.
     from torch.autograd.profiler import profile
 
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
     start = time.perf_counter()
     result = make()
     host_s = time.perf_counter() - start
     torch.cuda.synchronize()
     del result
-    allocated = torch.cuda.max_memory_allocated() - before
     with profile(use_cpu=True, use_device="cuda", use_kineto=True) as profiler:
         make()
         torch.cuda.synchronize()
@@ -85,10 +82,10 @@ def _gpu_trace(make: Callable[[], Any], waits: bool) -> GpuTrace:
             chrome = file.read()  # the JSON text that chrome://tracing and Perfetto read
     finally:
         os.unlink(path)  # noqa: PTH108
-    return trace_of(chrome, 0.0 if waits else host_s, max(0, allocated))
+    return trace_of(chrome, 0.0 if waits else host_s)
 
 
-def trace_of(chrome: str, host_s: float, allocated_bytes: int) -> GpuTrace:
+def trace_of(chrome: str, host_s: float) -> GpuTrace:
     """The trace in the profiler's JSON text. Raises RuntimeError if it has no kernel."""
     events = [one for one in json.loads(chrome)["traceEvents"] if one.get("cat") in ON_GPU and one.get("ph") == "X"]
     if not events:
@@ -103,7 +100,6 @@ def trace_of(chrome: str, host_s: float, allocated_bytes: int) -> GpuTrace:
         host_s=host_s,
         device_s=max(start + length for start, length in spans),
         busy_s=_covered(spans),
-        allocated_bytes=allocated_bytes,
         chrome=packed("json", chrome),
         generated=packed("py", generated({one.name for one in ran})),
     )

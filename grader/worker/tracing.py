@@ -50,9 +50,8 @@ def call(
         except BaseException as error:
             reply = run.failure(error, "cpu")
         launches = () if tracer is None else tracer.launches(results)
-        allocated = traffic.most_in_use(map(traffic.number_of, results))
         del calls, results, tracer
-        return replace(reply, trace=protocol.Trace(launches, traffic.operators(), allocated))
+        return replace(reply, trace=protocol.Trace(launches, traffic.operators()))
 
 
 @contextlib.contextmanager

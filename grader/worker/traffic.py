@@ -1,4 +1,4 @@
-"""Records what PyTorch's operators move in a traced call, and how much memory is in use.
+"""Records what PyTorch's operators move in a traced call.
 
 The tensors of a traced call have the size of a speed case and values that mean nothing. So an operator on large tensors
 makes its results without computing them, and their memory costs nothing until it is touched.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ class Traffic:
     def __init__(self) -> None:
         self._moved: dict[tuple[str, str], list[int]] = {}  # by name and place: calls, bytes read and bytes written
         self._numbers: dict[int, int] = {}  # of the allocations in use, by their addresses
-        self._changes: list[tuple[int, int]] = []  # number of an allocation, and by how much it changed memory in use
+        self._next = count()
 
     def run(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
         """Run an operator in place of PyTorch, and note what it moves."""
@@ -57,15 +58,6 @@ class Traffic:
     def operators(self) -> tuple[TracedOperator, ...]:
         return tuple(TracedOperator(*key, *numbers) for key, numbers in self._moved.items())
 
-    def most_in_use(self, besides: Iterable[int | None]) -> int:
-        """Most bytes that were in use at once, besides the allocations with these numbers."""
-        left_out, now, most = set(besides), 0, 0
-        for number, change in self._changes:
-            if number not in left_out:
-                now += change
-                most = max(most, now)
-        return most
-
     def _note(self, name: str, read: int, written: int) -> None:
         place = caller()
         if place is None or not read + written:  # Triton's own code
@@ -79,12 +71,8 @@ class Traffic:
         start, end = allocation(tensor)
         if end == start or start in self._numbers:
             return
-        number = self._numbers[start] = len(self._changes)
-        self._changes.append((number, end - start))
-        weakref.finalize(tensor.untyped_storage(), self._forget, start, end - start).atexit = False
-
-    def _forget(self, start: int, size: int) -> None:
-        self._changes.append((self._numbers.pop(start), -size))
+        self._numbers[start] = next(self._next)
+        weakref.finalize(tensor.untyped_storage(), self._numbers.pop, start).atexit = False
 
 
 def distinct_bytes(tensor: torch.Tensor) -> int:

@@ -103,7 +103,7 @@ NEEDED = {
     "self._wrong": Needed("is the first wrong element", "return x * 2 if x.numel() == 10 else x * 2.5", properties=True),
 }  # fmt: skip
 ELSEWHERE = (
-    "Fault.wrong(fault.message, fault.details, shown)",  # tests/judge/test_trial.py: the check in `check_memory`, with a map
+    "Fault.wrong(fault.message, fault.details, shown)",  # tests/judge/test_calls.py: the check in `check_memory`, with a map
     "Fault.of_machine(f\"{case.assignment.folder / 'problem.toml'}: signature: {",  # tests/judge/test_asking.py, of the course's CUDA
     "Fault('skipped', f'{words}, ",  # tests/judge/test_asking.py, tests/gpu/test_memory.py
     "Fault.wrong(f'took {taken.mib:.0f} MiB",  # tests/gpu/test_gpu.py

@@ -51,21 +51,21 @@ def test_a_signature_that_does_not_fit_the_call_is_the_courses_fault(monkeypatch
     assert "problem.toml: signature: its inputs are" in fault.message
 
 
-def test_where_there_was_no_room_for_results_of_its_own_it_is_skipped_and_says_what_was_needed() -> None:
-    fault = ended(free_gib=1.0)
-    assert fault.outcome == "skipped"
-    assert fault.message == (
-        "needs 2.5 GiB of GPU memory beside its tensors where it allocates its results itself, 1.0 GiB were free"
-    )
+SKIPPED = "needs 2.5 GiB of GPU memory beside its tensors where it allocates its results itself, 1.0 GiB were free"
 
 
-def test_where_there_was_room_it_has_taken_too_much() -> None:
-    assert ended(free_gib=3.0).outcome == "out_of_memory"
-
-
-def test_where_a_case_needs_no_memory_to_speak_of_it_has_taken_too_much() -> None:
-    assert ended(free_gib=1.0, memory_gib=None).outcome == "out_of_memory"
-
-
-def test_another_end_is_what_it_is() -> None:
-    assert ended(free_gib=1.0, outcome="crashed").outcome == "crashed"
+@pytest.mark.parametrize(
+    ("how", "outcome", "message"),
+    [
+        ({"free_gib": 1.0}, "skipped", SKIPPED),
+        ({"free_gib": 3.0}, "out_of_memory", "no memory for y"),
+        ({"free_gib": 1.0, "memory_gib": None}, "out_of_memory", "no memory for y"),
+        ({"free_gib": 1.0, "outcome": "crashed"}, "crashed", "no memory for y"),
+    ],
+    ids=["there was no room for its results", "there was room", "it needs little", "another end"],
+)
+def test_a_call_that_finds_no_memory_is_skipped_where_there_was_no_room(
+    how: dict[str, Any], outcome: str, message: str
+) -> None:
+    fault = ended(**how)
+    assert (fault.outcome, fault.message) == (outcome, message)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from grader.assignment import load_course
+from grader.judge import baselines
 from grader.judge.baselines import NULL, Baselines, kept_caches
 from grader.judge.cases import BoundSpeedCase, bind_speed_cases
 from grader.pool.fault import Fault
@@ -23,10 +24,11 @@ def test_no_other_user_may_enter_the_courses_caches(
 ) -> None:
     """In a container workers are another user, and the caches' place is known to anybody who reads this."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(baselines, "_toolchain", lambda: "H200-1-2-3")
     there = tmp_path / "gpu-lab-grader" / "H200-1-2-3"
     if there_already:
         there.mkdir(parents=True, mode=0o755)
-    assert kept_caches("cuda", lambda: "H200-1-2-3") == there
+    assert kept_caches("cuda") == there
     assert there.stat().st_mode & 0o777 == 0o700
     assert kept_caches("cpu") is None
 

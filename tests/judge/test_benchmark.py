@@ -24,7 +24,6 @@ from grader.judge.speed.benchmark import (
     BenchmarkRun,
     Benchmarks,
     FarTooSlow,
-    Timed,
     bytes_of_set,
     shortest_s,
     the_better,
@@ -201,39 +200,6 @@ def test_everyone_runs_once_in_each_round_and_the_order_rotates(ready: tuple[Cou
     assert [list(one.order) for one in run.rounds] == orders
 
 
-def test_nobody_has_met_the_submissions_inputs(ready: tuple[Course, BenchmarkRun]) -> None:
-    """Those who run after it in a round have them too, and those who run before have the last round's."""
-    course, run = ready
-    for batches in course.rounds(run, 4):
-        at = next(i for i, batch in enumerate(batches) if batch["name"] == SUBMISSION)
-        earlier = {batch["inputs"] for batch in course.log[: course.log.index(batches[at])]}
-        assert batches[at]["inputs"] > max(earlier)
-        assert {batch["inputs"] for batch in batches[at:]} == {batches[at]["inputs"]}
-
-
-def test_every_batch_of_the_submission_is_judged_collected_and_checked(ready: tuple[Course, BenchmarkRun]) -> None:
-    course, run = ready
-    for batches in course.rounds(run, 3):
-        for batch in batches:
-            ours = batch["name"] in (SUBMISSION, NULL)
-            how = (batch["judged"], batch["collect"], batch["check"], batch["watched"])
-            assert how == (ours, ours, batch["name"] == SUBMISSION, False)
-
-
-def test_the_null_entrant_makes_as_many_calls_as_the_submission(ready: tuple[Course, BenchmarkRun]) -> None:
-    course, run = ready
-    calls = {batch["name"]: batch["calls"] for batch in course.rounds(run, 1)[0]}
-    assert calls == {"eager": 8, "copy": 16, NULL: 8, SUBMISSION: 8}
-
-
-def test_a_batch_touches_more_memory_than_the_cache_holds(course: Course) -> None:
-    """Nothing that a call reads is left of an earlier one, whoever calls."""
-    cache_bytes = course.run.gauge.cache_bytes = 700
-    with course.ready() as run:
-        touched = [batch["calls"] * 2 * 4 * SIZE for batch in course.rounds(run, 1)[0]]
-    assert min(touched) > cache_bytes
-
-
 @pytest.mark.parametrize("claim_s", [EAGER_S * 10, 0.0])
 def test_nobody_chooses_how_many_calls_there_are(monkeypatch: pytest.MonkeyPatch, claim_s: float) -> None:
     """Whoever claims to be slow has as many as the machine's limit allows; whoever claims to be fast no more than `max_calls`."""
@@ -252,26 +218,6 @@ def test_a_claim_of_nothing_does_not_count_as_the_time_of_a_call(monkeypatch: py
     course.walls_s = {SUBMISSION: [4 * EAGER_S], NULL: [0.0]}
     with course.ready() as run:
         assert run.calls[SUBMISSION] == 8  # as the machine's limit allows; 16 would fit
-
-
-def test_a_wrong_answer_in_any_round_ends_the_run(ready: tuple[Course, BenchmarkRun]) -> None:
-    course, run = ready
-    course.rounds(run, 2)
-    course.entrants[SUBMISSION].wrong = 1.0
-    with pytest.raises(Fault, match="in call 1 of 8 in a timed batch, each on new data: it is wrong"):
-        run.round()
-
-
-def test_a_wrong_answer_while_warming_up_does_too(course: Course) -> None:
-    course.entrants[SUBMISSION].wrong = 1.0
-    with pytest.raises(Fault, match="in call 1 of 1 in a timed batch"), course.ready():
-        pass
-
-
-def test_a_baseline_that_is_wrong_is_none(course: Course) -> None:
-    course.entrants["eager"].wrong = 1.0
-    with pytest.raises(Fault, match="the baseline eager gives wrong answers in double-speed-one"), course.ready():
-        pass
 
 
 @pytest.mark.parametrize("name", ["eager", "copy", NULL])
@@ -306,21 +252,6 @@ def test_who_is_only_shown_beside_the_others_may_fail(course: Course) -> None:
         "left out: the baseline cudnn cannot be loaded",
         "left out: the baseline flash gives wrong answers in double-speed-one",
     )
-
-
-def test_the_first_batch_and_the_last_are_watched_for_who_does_the_work(ready: tuple[Course, BenchmarkRun]) -> None:
-    course, run = ready
-    first = next(batch for batch in course.log if batch["name"] == SUBMISSION)
-    assert (first["watched"], first["check"]) == (True, True)
-    course.rounds(run, 3)
-    seen = max(batch["inputs"] for batch in course.log)
-    run.look_again()
-    last = course.log[-1]
-    assert (last["name"], last["calls"], last["watched"], last["check"]) == (SUBMISSION, 8, True, True)
-    assert last["inputs"] > seen
-    course.entrants[SUBMISSION].operators = (RanOperator(name="mul", place="double.py:3"),)
-    with pytest.raises(Exception, match="PyTorch's operator `mul` ran"):
-        run.look_again()
 
 
 def test_a_batch_after_which_the_gpu_was_busy_is_run_again_on_other_inputs(ready: tuple[Course, BenchmarkRun]) -> None:
@@ -374,14 +305,6 @@ def measured(course: Course) -> tuple[Verdict, SpeedMeasurement]:
 
 def batches_of(course: Course, name: str) -> list[int]:
     return [batch["calls"] for batch in course.log if batch["name"] == name]
-
-
-def test_who_is_far_too_slow_by_the_judges_clock_has_no_rounds(course: Course) -> None:
-    course.walls_s = {SUBMISSION: [0.0, 0.5, 0.4], NULL: [0.0]}
-    with pytest.raises(FarTooSlow) as slow:
-        measured(course)
-    assert slow.value.call_s == pytest.approx(0.4)
-    assert batches_of(course, SUBMISSION) == [1, 1, 1]  # the first one may compile
 
 
 def test_the_slowest_of_the_opponents_says_what_is_too_slow(course: Course) -> None:
@@ -536,11 +459,6 @@ def ended(judged_ms: float) -> tuple[Verdict, SpeedMeasurement]:
     return verdict, MEASURED.model_copy(update={"corroborated": verdict.corroborated, "flags": verdict.flags})
 
 
-@pytest.mark.parametrize(("judged_ms", "doubted"), [(1.0, False), (1.05, False), (1.06, True), (1.5, True)])
-def test_a_claim_is_doubted_where_more_than_it_counts(judged_ms: float, doubted: bool) -> None:
-    assert ended(judged_ms)[0].clocks_disagree is doubted
-
-
 def test_who_is_believed_in_a_second_run_has_what_that_found() -> None:
     second = ended(1.01)
     verdict, measurement = the_better(ended(1.15), second)
@@ -571,7 +489,7 @@ def test_a_false_claim_is_as_far_off_in_both_and_counts_as_the_judge_says() -> N
     assert [flag.partition(":")[0] for flag in verdict.flags] == ["not corroborated", "timed twice"]
 
 
-def timed(course: Course, *walls_s: float) -> Timed:
+def timed(course: Course, *walls_s: float) -> tuple[Verdict, Evidence]:
     """A measurement whose runs find these times of a call by the judge's clock."""
     found = iter(walls_s)
 
@@ -581,32 +499,28 @@ def timed(course: Course, *walls_s: float) -> Timed:
 
     course.workers.worker = worker
     course.entrants[SUBMISSION].may_end = True
-    timed = course.benchmarks.measure(course.case, Evidence())
+    evidence = Evidence()
+    verdict = course.benchmarks.measure(course.case, evidence)
     assert next(found, None) is None, "fewer runs than expected"
-    return timed
+    assert verdict is not None
+    return verdict, evidence
 
 
 def test_only_a_doubted_verdict_has_a_second_run(course: Course) -> None:
-    assert timed(course, EAGER_S).bands[0].reached
+    assert timed(course, EAGER_S)[1].bands[0].reached
     assert not course.entrants[SUBMISSION].ended
-    again = timed(course, 1.5 * EAGER_S, EAGER_S)
+    verdict, evidence = timed(course, 1.5 * EAGER_S, EAGER_S)
     assert course.entrants[SUBMISSION].ended
-    assert again.verdict is not None
-    assert again.verdict.flags[-1].startswith("timed twice: in the first run")
+    assert evidence.measured is not None
+    assert verdict.flags[-1] == evidence.measured.flags[-1]
+    assert verdict.flags[-1].startswith("timed twice: in the first run")
     course.run.request.effort = "quick"
-    assert timed(course, 1.5 * EAGER_S).verdict is not None
+    timed(course, 1.5 * EAGER_S)
 
 
 def test_who_is_stopped_in_the_second_run_keeps_the_first_verdict(course: Course) -> None:
-    found = timed(course, 1.5 * EAGER_S, 0.5)
-    assert found.verdict is not None
-    assert found.verdict.counted[SUBMISSION].median == pytest.approx(1.5 * EAGER_S)
-
-
-def test_who_is_far_too_slow_reaches_no_band_and_is_told_why(course: Course) -> None:
-    found = timed(course, 0.5)
-    assert (found.verdict, found.measured, [band.reached for band in found.bands]) == (None, None, [False])
-    assert found.words == "one call takes 500 ms, more than 20 times eager: stopped there"
+    verdict, _ = timed(course, 1.5 * EAGER_S, 0.5)
+    assert verdict.counted[SUBMISSION].median == pytest.approx(1.5 * EAGER_S)
 
 
 # The numbers in the report --------------------------------------------------------------------------------------------

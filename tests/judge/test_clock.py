@@ -1,4 +1,4 @@
-"""A batch on the judge's bench, with a worker that lives in this process: what it may see when, and what is believed of its results."""
+"""A batch by the judge's clock, with a worker that lives in this process: what it may see when, and what is believed of its results."""
 
 from __future__ import annotations
 
@@ -104,65 +104,52 @@ def calls_of(count: int, size: int) -> list[Call]:
     return [Call({"x": torch.randn(size, generator=generator)}) for _ in range(count)]
 
 
-def bench_with(worker: Doubles, count: int, size: int = 33) -> InputSets:
+def sets_with(worker: Doubles, count: int, size: int = 33) -> InputSets:
     collected = 0 if worker.in_place else count
-    bench = InputSets(calls_of(count, size), {"y": (size,)}, torch.float32, CPU, Gauge(CPU), worker.in_place, collected)
-    bench.invite(cast("Worker", worker), collects=True)
-    return bench
+    sets = InputSets(calls_of(count, size), {"y": (size,)}, torch.float32, CPU, Gauge(CPU), worker.in_place, collected)
+    sets.invite(cast("Worker", worker), collects=True)
+    return sets
 
 
-def run(bench: InputSets, worker: Doubles, calls: int, **how: bool) -> Any:
-    return bench.run(cast("Worker", worker), calls, LIMITS, judged=True, collect=True, **how)
+def run(sets: InputSets, worker: Doubles, calls: int, **how: bool) -> Any:
+    return sets.run(cast("Worker", worker), calls, LIMITS, judged=True, collect=True, **how)
 
 
 def test_time_that_a_worker_takes_between_batches_is_known() -> None:
     worker = Doubles()
     worker.tidy = lambda: time.sleep(0.03)  # type: ignore[method-assign]
-    with bench_with(worker, 2) as bench:
+    with sets_with(worker, 2) as sets:
         for _ in range(2):
-            run(bench, worker, 2)
-        assert bench.tidied_s >= 0.06
+            run(sets, worker, 2)
+        assert sets.tidied_s >= 0.06
 
 
 def test_who_comes_next_does_not_find_the_answers_of_who_was_there() -> None:
     first, second = Doubles(trusted=True), Doubles()
-    with bench_with(first, 5) as bench:
-        run(bench, first, 5)
+    with sets_with(first, 5) as sets:
+        run(sets, first, 5)
         assert torch.equal(first.last(), 2 * first.inputs[-1])
-        bench.invite(cast("Worker", second), collects=True)
+        sets.invite(cast("Worker", second), collects=True)
         assert all(holds_only(place, FILL_BYTE) for place in second.places)
 
 
 def test_all_results_are_kept_that_are_collected_and_of_others_as_many_as_the_cache_does_not_hold() -> None:
     worker, gauge = Doubles(), Gauge(CPU)
     gauge.cache_bytes = 99  # results of 132 bytes: three take four times that
-    with InputSets(calls_of(8, 33), {"y": (33,)}, torch.float32, CPU, gauge, False, 8) as bench:
-        bench.invite(cast("Worker", worker), collects=True)
-        run(bench, worker, 8)
+    with InputSets(calls_of(8, 33), {"y": (33,)}, torch.float32, CPU, gauge, False, 8) as sets:
+        sets.invite(cast("Worker", worker), collects=True)
+        run(sets, worker, 8)
         assert worker.keep == 8
-        bench.run(cast("Worker", worker), 8, LIMITS, judged=True)
+        sets.run(cast("Worker", worker), 8, LIMITS, judged=True)
         assert worker.keep == 3
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("size", [33, 64, 0, 1])
-def test_each_calls_result_is_found_wherever_it_went(in_place: bool, size: int) -> None:
-    worker = Doubles(in_place)
-    with bench_with(worker, 20, size) as bench:
-        for _ in range(2):
-            batch = run(bench, worker, 20, check=True)
-            assert (batch.calls, batch.claimed_s, batch.collected, batch.quiet) == (20, 1.0, not in_place, True)
-            for index, call in enumerate(bench.calls):
-                assert torch.equal(bench.output(index)["y"], 2 * call.args["x"])
-            bench.check_memory()
 
 
 def test_nobody_knows_before_where_a_result_goes() -> None:
     worker = Doubles()
     orders = []
-    with bench_with(worker, 20) as bench:
+    with sets_with(worker, 20) as sets:
         for _ in range(3):
-            run(bench, worker, 20)
+            run(sets, worker, 20)
             orders.append(worker.order)
     assert all(sorted(order) == list(range(20)) for order in orders)
     assert len({tuple(order) for order in orders}) == 3
@@ -170,8 +157,8 @@ def test_nobody_knows_before_where_a_result_goes() -> None:
 
 def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there_and_they_are_gone_when_results_are_collected() -> None:
     worker = Doubles()
-    with bench_with(worker, 4) as bench:
-        run(bench, worker, 4)
+    with sets_with(worker, 4) as sets:
+        run(sets, worker, 4)
     assert (worker.gate, worker.saw_nothing, worker.waits_s, worker.blank) == (0, False, [], True)
 
 
@@ -179,27 +166,13 @@ def test_on_a_cpu_nobody_is_asked_before_the_inputs_are_there_and_they_are_gone_
 def test_a_result_that_is_written_after_the_seal_does_not_count(in_place: bool) -> None:
     """As work does that was left on a GPU's queue: the answer is right when it is looked at, and was not when the clock stopped."""
     worker = Doubles(in_place)
-    with bench_with(worker, 4) as bench:
+    with sets_with(worker, 4) as sets:
         worker.late = lambda: worker.last().zero_()
-        run(bench, worker, 4)
+        run(sets, worker, 4)
         worker.last().copy_(2 * worker.inputs[-1])
-        assert torch.equal(bench.output(2)["y"], 2 * worker.inputs[2])
+        assert torch.equal(sets.output(2)["y"], 2 * worker.inputs[2])
         with pytest.raises(Fault, match="still written when your function had returned"):
-            bench.output(3)
-
-
-def test_a_result_that_is_written_later_has_no_sum_to_be_found_out() -> None:
-    """A right answer can be given any sum of its bytes, by a few numbers that are nearly 0: what counts is what the judge has taken."""
-    worker = Doubles()
-    with bench_with(worker, 4) as bench:
-        worker.late = lambda: worker.last().fill_(1.0)
-        run(bench, worker, 4)
-        late = 2 * worker.inputs[-1]
-        words = worker.last().view(torch.int32)
-        late.view(torch.int32)[0] += int(words.sum() - late.view(torch.int32).sum())
-        worker.last().copy_(late)
-        with pytest.raises(Fault, match="still written when your function had returned"):
-            bench.output(3)
+            sets.output(3)
 
 
 class FakeGate:
@@ -221,13 +194,13 @@ class FakeGate:
 
 def test_on_a_gpu_calls_are_queued_before_the_inputs_are_there_and_wait_for_the_gate() -> None:
     worker = Doubles()
-    with bench_with(worker, 4) as bench:
+    with sets_with(worker, 4) as sets:
         gate = FakeGate(worker)
-        bench.gates[cast("Worker", worker)] = cast("Any", gate)
+        sets.gates[cast("Worker", worker)] = cast("Any", gate)
         for number in (1, 2):
-            run(bench, worker, 4)
+            run(sets, worker, 4)
             assert (worker.gate, worker.saw_nothing) == (number, True)
-            assert torch.equal(bench.output(3)["y"], 2 * bench.calls[3].args["x"])
+            assert torch.equal(sets.output(3)["y"], 2 * sets.calls[3].args["x"])
     assert gate.inputs_were_there == [True, True]
     assert len(worker.waits_s) == 2
     assert max(worker.waits_s) < 0.1
@@ -238,18 +211,18 @@ def test_after_a_submission_one_looks_thoroughly_whether_the_gpu_is_quiet(monkey
     monkeypatch.setattr(Gauge, "is_quiet", lambda _self, thoroughly=True: looks.append(thoroughly) or thoroughly)
     for trusted in (True, False):
         worker = Doubles(trusted=trusted)
-        with bench_with(worker, 4) as bench:
-            assert run(bench, worker, 4).quiet is not trusted
+        with sets_with(worker, 4) as sets:
+            assert run(sets, worker, 4).quiet is not trusted
     assert looks == [False, True]
 
 
 def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_has_its_turn() -> None:
     """Nothing is wiped for baselines themselves: that takes longer than their batches."""
     course, worker = Doubles(trusted=True), Doubles()
-    with bench_with(course, 4) as bench:
-        bench.invite(cast("Worker", worker), collects=True)
-        run(bench, course, 4)
-        bench.gates[cast("Worker", worker)] = cast("Any", FakeGate(worker))  # asked before the inputs are there
+    with sets_with(course, 4) as sets:
+        sets.invite(cast("Worker", worker), collects=True)
+        run(sets, course, 4)
+        sets.gates[cast("Worker", worker)] = cast("Any", FakeGate(worker))  # asked before the inputs are there
         send = worker.send
         answers: list[bool] = []
 
@@ -258,8 +231,8 @@ def test_what_the_courses_own_code_leaves_in_memory_is_gone_when_a_submission_ha
             answers.extend(holds_only(place, FILL_BYTE) for place in worker.places)
 
         worker.send = look  # type: ignore[method-assign]
-        run(bench, worker, 4, check=True)
-        bench.check_memory()
+        run(sets, worker, 4, check=True)
+        sets.check_memory()
     assert worker.saw_nothing
     assert answers == [True] * 4
 
@@ -272,19 +245,19 @@ def test_before_a_batch_is_timed_the_device_has_done_all_else(
     """Memory that is being wiped, for a submission and the null worker alike, and inputs that are still being drawn."""
     done: list[str] = []
     worker = Doubles(trusted=trusted)
-    with bench_with(worker, 4) as bench:
+    with sets_with(worker, 4) as sets:
         wipe, settle, fill = Arena.wipe, Arena.settle, Arena.fill
         monkeypatch.setattr(Arena, "wipe", lambda *how, **more: (done.append("wipe"), wipe(*how, **more)))
         monkeypatch.setattr(Arena, "settle", lambda *how: (done.append("settle"), settle(*how)))
         monkeypatch.setattr(Arena, "fill", lambda *how: (done.append("fill"), fill(*how)))
-        bench.run(cast("Worker", worker), 4, LIMITS, judged=judged)
+        sets.run(cast("Worker", worker), 4, LIMITS, judged=judged)
         monkeypatch.undo()
     assert done == [*["wipe"] * (judged or not trusted), "settle", "fill"]
 
 
 def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
     worker = Doubles()
-    with bench_with(worker, 4) as bench:
+    with sets_with(worker, 4) as sets:
         finish = worker.finish
 
         def change(*arguments: Any) -> Reply:
@@ -293,6 +266,6 @@ def test_inputs_that_were_changed_are_told_of_watched_batches() -> None:
             return reply
 
         worker.finish = change  # type: ignore[method-assign]
-        run(bench, worker, 4, check=True, watched=True)
+        run(sets, worker, 4, check=True, watched=True)
         with pytest.raises(Fault, match="x of call 1"):
-            bench.check_memory()
+            sets.check_memory()

@@ -100,11 +100,6 @@ def test_an_honest_submission_is_not() -> None:
     assert gpu.reason.result(0) is refused
 
 
-def test_a_worker_that_does_not_start_for_another_reason_is_told_as_that() -> None:
-    error = Fault.no_worker("no start")
-    assert end_of(Gpu(held=0), error) is error
-
-
 def test_lanes_that_find_no_memory_at_once_are_told_the_same() -> None:
     gpu = Gpu(held=100)
     inside, ends = threading.Barrier(3), []
@@ -144,23 +139,25 @@ def test_whatever_happens_a_sentence_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [Fault.wrong("wrong"), Fault("crashed", "gone"), ValueError("bug"), RuntimeError("bug")]
+    ("error", "held", "device"),
+    [
+        (Fault.wrong("wrong"), 100, "cuda"),
+        (Fault("crashed", "gone"), 100, "cuda"),
+        (ValueError("bug"), 100, "cuda"),
+        (RuntimeError("bug"), 100, "cuda"),
+        (MemoryError("no more"), 100, "cpu"),
+        (Fault.no_worker("no start"), 0, "cuda"),
+    ],
+    ids=str,
 )
-def test_other_ends_are_left_as_they_are(error: Exception) -> None:
-    gpu = Gpu(held=100)
+def test_other_ends_are_left_as_they_are(error: Exception, held: float, device: str) -> None:
+    gpu = Gpu(held)
+    gpu.device_name = device
     assert end_of(gpu, error) is error
-    assert gpu.reason is None
+    assert (gpu.reason is None) == (held == 100)
 
 
-def test_without_a_gpu_there_is_nobody_to_blame() -> None:
-    gpu = Gpu(held=100)
-    gpu.device_name = "cpu"
-    error = MemoryError("no more")
-    assert end_of(gpu, error) is error
-    assert gpu.reason is None
-
-
-def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -> None:
+def test_who_waits_for_a_terminated_worker_is_told_the_reason(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
     worker = Worker("cpu", stage_runtime(tmp_path / "runtime"), tmp_path / "scratch")
     ends: list[BaseException] = []
@@ -179,7 +176,7 @@ def test_who_waits_for_a_condemned_worker_is_told_the_sentence(tmp_path: Path) -
         reason: Future[Exception] = Future()
         worker.terminate(reason)
         time.sleep(0.3)
-        assert waiting.is_alive(), "it must not be told anything before the sentence is known"
+        assert waiting.is_alive(), "it must not be told anything before the reason is known"
         told = Fault("out_of_memory", "held too much")
         reason.set_result(told)
         waiting.join(10)
@@ -195,18 +192,21 @@ def test_who_keeps_memory_is_not_spared_the_cases_that_need_it() -> None:
     assert "still held 100 GiB of GPU memory" in caught.value.message
 
 
-def test_what_a_submission_may_keep_is_taken_from_it_where_it_is_needed() -> None:
-    gpu: Any = Gpu(held=HOARD_GIB)
-    assert gpu.hoarding.room_for(SOFTMAX, 5.0) == pytest.approx(1 + HOARD_GIB)
-    assert gpu.terminated == 1
-
-
-@pytest.mark.parametrize(("needed", "total"), [(1.0, 140.0), (70.0, 69.0)])
-def test_nobody_is_ended_where_there_is_room_or_never_will_be(needed: float, total: float) -> None:
-    gpu: Any = Gpu(held=100)
+@pytest.mark.parametrize(
+    ("held", "needed", "total", "free", "ended"),
+    [
+        (HOARD_GIB, 5.0, 140.0, 1 + HOARD_GIB, 1),  # what a submission may keep is taken from it
+        (100, 1.0, 140.0, 1.0, 0),  # there is room
+        (100, 70.0, 69.0, 1.0, 0),  # there never will be
+    ],
+)
+def test_workers_end_where_what_they_keep_is_needed(
+    held: float, needed: float, total: float, free: float, ended: int
+) -> None:
+    gpu: Any = Gpu(held)
     gpu.total_gib = total
-    assert gpu.hoarding.room_for(SOFTMAX, needed) == 1.0
-    assert gpu.terminated == 0
+    assert gpu.hoarding.room_for(SOFTMAX, needed) == pytest.approx(free)
+    assert gpu.terminated == ended
 
 
 def test_nobody_waits_for_memory_of_workers_that_there_are_not() -> None:
@@ -216,6 +216,6 @@ def test_nobody_waits_for_memory_of_workers_that_there_are_not() -> None:
     assert gpu.asked < 10  # it would ask twenty times a second
 
 
-@pytest.mark.parametrize(("free_gib", "free"), [(6.97, 6), (0.4, 0), (6.0, 6)])
-def test_what_is_free_is_not_said_to_be_what_is_needed(free_gib: float, free: int) -> None:
-    assert too_little(7.0, free_gib) == f"needs 7 GiB of GPU memory, {free} GiB are free"
+def test_what_is_free_is_not_said_to_be_what_is_needed() -> None:
+    for free_gib, free in ((6.97, 6), (0.4, 0), (6.0, 6)):
+        assert too_little(7.0, free_gib) == f"needs 7 GiB of GPU memory, {free} GiB are free"

@@ -1,4 +1,4 @@
-"""A record of operators that is full condemns: nobody can tell what ran after it."""
+"""A call whose record of operators is full is forbidden: nobody can tell what ran after it."""
 
 from __future__ import annotations
 

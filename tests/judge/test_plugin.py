@@ -1,4 +1,4 @@
-"""pytest-benchmark's record of a race: the verdict's own times, to the last bit."""
+"""pytest-benchmark's record of a benchmark run: the verdict's own times, to the last bit."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from grader.assignment import load_course
 from grader.judge import properties as module
-from grader.judge.cases import ReportPlace
+from grader.judge.cases import BoundCheck
 from grader.judge.properties import Properties, Trial
 from grader.problem import Call, load_problem
 from tests.conftest import ROOT
@@ -20,15 +20,15 @@ LENGTHS = st.integers(1, 70)
 
 @pytest.fixture
 def properties(monkeypatch: pytest.MonkeyPatch) -> Properties:
-    """Of an assignment, on trials that ask nobody."""
+    """Of an assignment, on inputs that nobody is asked about."""
     assignment = next(one for one in load_course(ROOT) if one.name == "flash_attention")
     run: Any = SimpleNamespace(seed=1, device_name="cpu")
     workers: Any = SimpleNamespace(worker=lambda *_: None)
     nobody: Any = None
     nothing = {"inputs": Call({}), "conclude": lambda: None}
     monkeypatch.setattr(module, "Trial", lambda _properties, bound: SimpleNamespace(case=bound, **nothing))
-    place = ReportPlace(assignment, assignment.spec.parts[0], "law", "a law")
-    return Properties(run, workers, nobody, place, *load_problem(assignment))
+    check = BoundCheck(assignment, assignment.spec.parts[0], "law", nobody, *load_problem(assignment))
+    return Properties(run, workers, nobody, check)
 
 
 def test_a_fault_of_the_graders_own_is_told_as_it_is_and_no_other_input_is_tried(properties: Properties) -> None:

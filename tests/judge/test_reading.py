@@ -66,16 +66,6 @@ def test_no_more_is_told_than_is_shown(tmp_path: Path) -> None:
     assert (len(found.hints), found.hints[0].line, found.hints[0].code) == (MAX_HINTS, 1003, "torch.softmax(x)")
 
 
-def test_who_cannot_be_read_in_time_loses_alone(tmp_path: Path) -> None:
-    files = submission(tmp_path, softmax=ENDLESS, fine="def f(x): return x")
-    fine = Question("fine.py", "triton", (), ())
-    endless, other = read(tmp_path, files[:1], [ASKED, fine], cpu_limit_s=1)
-    assert endless is None
-    assert other is None  # of the same files
-    first, second, third = read(tmp_path, files[1:], [fine, fine, fine], cpu_limit_s=1)
-    assert None not in (first, second, third)
-
-
 def test_what_cannot_be_read_holds_up_nobody_else(tmp_path: Path) -> None:
     files = submission(tmp_path, softmax=ENDLESS)
     (tmp_path / "gelu.cu").write_text("void gelu() {}")
@@ -94,12 +84,6 @@ def test_cuda_is_read_in_time(tmp_path: Path, how: str) -> None:
     (tmp_path / "gelu.cu").write_text(HOSTILE_CUDA[how])
     (found,) = read(tmp_path, ["gelu.cu"], [Question("gelu.cu", "cuda", (), ("cublas", "at::gelu"))])
     assert found is not None
-
-
-def test_a_file_is_read_in_the_encoding_that_python_imports_it_by(tmp_path: Path) -> None:
-    hidden = b"# coding: unicode_escape\nimport torch\n# \\u000adef softmax(x): return torch.softmax(x)\n"
-    found = read_one(tmp_path, submission(tmp_path, softmax=hidden))
-    assert [one.words for one in found.hints] == ["uses torch.softmax"]
 
 
 @pytest.mark.parametrize(
@@ -121,18 +105,22 @@ def test_what_python_cannot_import_is_told_with_its_line(tmp_path: Path, text: b
         assert found.unreadable.startswith(told) if told else found.unreadable == ""
 
 
-def test_a_comment_that_is_no_utf_8_hides_nothing(tmp_path: Path) -> None:
-    """Python imports such a file."""
-    hidden = b"# J\xf6rg\nimport torch\ndef softmax(x): return torch.softmax(x)\n"
-    found = read_one(tmp_path, submission(tmp_path, softmax=hidden))
-    assert [(one.line, one.words) for one in found.hints] == [(3, "uses torch.softmax")]
-    assert found.hints[0].code == "def softmax(x): return torch.softmax(x)"
+RETURN = "return torch.softmax(x)"
+DEFINED = f"def softmax(x): {RETURN}"
 
 
-def test_lines_are_counted_as_python_counts_them(tmp_path: Path) -> None:
-    text = "import torch\n# \u2028 \x0c \x0b\r\ndef softmax(x):\r    return torch.softmax(x)\n"
-    found = read_one(tmp_path, submission(tmp_path, softmax=text))
-    assert [one.code for one in found.hints] == ["return torch.softmax(x)"]
+@pytest.mark.parametrize(
+    ("source", "line", "code"),
+    [
+        (b"# coding: unicode_escape\nimport torch\n# \\u000adef softmax(x): return torch.softmax(x)\n", 4, ""),
+        (b"# J\xf6rg\nimport torch\ndef softmax(x): return torch.softmax(x)\n", 3, DEFINED),
+        ("import torch\n# \u2028 \x0c \x0b\r\ndef softmax(x):\r    return torch.softmax(x)\n".encode(), 4, RETURN),
+    ],
+    ids=["its encoding", "a comment that is no UTF-8", "its lines"],
+)
+def test_a_file_is_read_as_python_reads_it(tmp_path: Path, source: bytes, line: int, code: str) -> None:
+    (hint,) = read_one(tmp_path, submission(tmp_path, softmax=source)).hints
+    assert (hint.line, hint.words, hint.code) == (line, "uses torch.softmax", code)
 
 
 def test_cuda_files_are_text_too(tmp_path: Path) -> None:

@@ -33,10 +33,7 @@ class Kept:
         self.told: list[Any] = []
         self.excused: dict[tuple[str, str], Fault] = {}
         run: Any = SimpleNamespace(emit=self.told.append, request=SimpleNamespace(stop_early=stop_early))
-        files: Any = SimpleNamespace(
-            excused=self.excused,
-            excuse=lambda place, fault: self.excused.setdefault(place.of_part, fault),
-        )
+        files: Any = SimpleNamespace(excused=self.excused)
         canary: Any = SimpleNamespace(
             look_into=lambda _assignment, _fault: found, look_back=lambda _assignment, _: found
         )

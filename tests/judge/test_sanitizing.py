@@ -183,21 +183,21 @@ CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 def run(
     monkeypatch: pytest.MonkeyPatch,
     log: str,
-    fault: Exception | None = None,
+    fault: Fault | None = None,
     language: str = "cuda",
     answer: torch.Tensor | None = torch.ones(3),  # noqa: B008
     load_fault: Fault | None = None,
     of_file: Fault | None = None,
-    hangs: Hangs | None = None,
+    given_up: bool = False,
 ) -> list[dict[str, torch.Tensor]]:
     """The answers that were compared."""
     monkeypatch.setattr(sanitizing, "find_sanitizer", lambda: "/bin/compute-sanitizer")
-    worker = StubWorker(log, fault if isinstance(fault, Fault) else None, answer)
+    worker = StubWorker(log, fault, answer)
     compared: list[dict[str, torch.Tensor]] = []
 
     def watched_worker(_assignment: Any, command: list[str]) -> StubWorker:
         assert command[command.index("/bin/compute-sanitizer") + 1 :][:2] == ["--tool", "memcheck"]
-        if isinstance(fault, Fault) and fault.of_start:
+        if fault is not None and fault.of_start:
             raise fault
         return worker
 
@@ -209,6 +209,9 @@ def run(
     monkeypatch.setattr(sanitizing, "check_operators", lambda *_: None)
     file = "gelu.cu" if language == "cuda" else "softmax.py"
     call = Call(args={"x": torch.zeros(3)}, options={})
+    hangs = Hangs()
+    for name in ("one", "two") if given_up else ():
+        hangs.note(place(name), Fault("timed_out", "no answer within 20 s: stopped"))
     case: Any = SimpleNamespace(
         place=place(),
         case=SimpleNamespace(tool="memcheck"),
@@ -217,13 +220,9 @@ def run(
         dtype=torch.float32,
         assignment=SimpleNamespace(name="gelu", spec=SimpleNamespace(file=file, language=language)),
     )
-    info = SimpleNamespace(files=(file, "helpers/tiles.py"))
-    run: Any = SimpleNamespace(
-        device=torch.device("cpu"),
-        seed=1,
-        request=SimpleNamespace(copied=SimpleNamespace(info=info, folder=Path("/s"))),
-    )
-    files: Any = SimpleNamespace(fault_of_file=lambda _assignment, _fault: of_file, hangs=hangs or Hangs())
+    copied = SimpleNamespace(info=SimpleNamespace(files=(file, "helpers/tiles.py")), folder=Path("/s"))
+    run: Any = SimpleNamespace(device=torch.device("cpu"), seed=1, request=SimpleNamespace(copied=copied))
+    files: Any = SimpleNamespace(fault_of_file=lambda _assignment, _fault: of_file, hangs=hangs)
     workers: Any = SimpleNamespace(watched=watched_worker)
     comparison: Any = SimpleNamespace(compare=lambda _case, _call, got, _evidence: compared.append(got))
     sanitizing.run_watched(run, files, workers, comparison, case, Evidence())
@@ -231,37 +230,57 @@ def run(
     return compared
 
 
-def test_nothing_found_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    (compared,) = run(monkeypatch, CLEAN)
+SHARED = NEW.replace("__global__", "__shared__")
+
+
+@pytest.mark.parametrize(
+    ("log", "language"),
+    [(CLEAN, "cuda"), (SHARED.replace("gelu.cu", "softmax.py"), "triton")],
+    ids=["nothing is found", "operands of tensor cores in Triton"],
+)
+def test_a_right_answer_without_a_finding_is_passed(monkeypatch: pytest.MonkeyPatch, log: str, language: str) -> None:
+    (compared,) = run(monkeypatch, log, language=language)
     assert torch.equal(compared["y"], torch.ones(3))
 
 
-def test_doing_nothing_is_no_way_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Fault, match="returned None"):
-        run(monkeypatch, CLEAN, answer=None)
+CRASH = Fault("crashed", "an illegal memory access")
+REFUSED = Fault("build_failed", "gelu.cu(9): error")
+NO_VERDICT = "compute-sanitizer gave no verdict here: "
+PLACE = "memcheck: gelu.cu:12, in gelu_kernel: a write of 4 bytes beyond every tensor"
+# By what it shows: the tool's log, what else happens, and the outcome and beginning of what is said.
+ENDS: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "doing nothing is no way to pass": (CLEAN, {"answer": None}, "failed", "returned None"),
+    "an empty log is no verdict": ("", {}, "skipped", f"{NO_VERDICT}it wrote no summary"),
+    "a log without its end is none": ("========= COMPUTE-SANITIZER\n", {}, "skipped", f"{NO_VERDICT}it wrote no"),
+    "an import may take longer there": (CLEAN, {"load_fault": Fault("timed_out", "20 s")}, "skipped", NO_VERDICT),
+    "a file that does not build": (CLEAN, {"load_fault": REFUSED, "of_file": REFUSED}, "build_failed", "gelu.cu(9)"),
+    "a call fails, not the file": (CLEAN, {"fault": CRASH, "of_file": REFUSED}, "skipped", NO_VERDICT),
+    "a finding": (NEW, {}, "failed", PLACE),
+    "a finding explains a crash": (NEW, {"fault": CRASH}, "failed", PLACE),
+    "shared memory of CUDA C++": (SHARED, {}, "failed", "memcheck: "),
+    "the tool is too slow": ("", {"fault": Fault("timed_out", "no answer within 150 s")}, "skipped", NO_VERDICT),
+    "the tool does not start": ("", {"fault": Fault.no_worker("not supported")}, "skipped", f"{NO_VERDICT}not supp"),
+    "the part was given up": ("", {"given_up": True}, "timed_out", "not run: one and two of this part"),
+    "and something was found": (NEW, {"given_up": True}, "failed", PLACE),
+}
 
 
-@pytest.mark.parametrize("log", ["", "========= COMPUTE-SANITIZER\n"])
-def test_a_log_without_its_end_is_no_verdict(monkeypatch: pytest.MonkeyPatch, log: str) -> None:
-    with pytest.raises(Fault, match="it wrote no summary") as skipped:
-        run(monkeypatch, log)
-    assert skipped.value.outcome == "skipped"
+@pytest.mark.parametrize("what", ENDS)
+def test_how_a_case_under_a_tool_ends(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    log, how, outcome, begins = ENDS[what]
+    with pytest.raises(Fault) as ended:
+        run(monkeypatch, log, **how)
+    assert ended.value.outcome == outcome
+    assert ended.value.message.startswith(begins)
 
 
-def test_what_cannot_be_loaded_there_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Fault) as skipped:
-        run(monkeypatch, CLEAN, load_fault=Fault("timed_out", "the import took longer than 20 s"))
-    assert skipped.value.outcome == "skipped"
-
-
-def test_a_file_that_cannot_be_loaded_is_told_so_and_no_tool_is_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = Fault("build_failed", "gelu.cu(9): error")
-    with pytest.raises(Fault) as told:
-        run(monkeypatch, CLEAN, load_fault=refused, of_file=refused)
-    assert told.value is refused
-    with pytest.raises(Fault, match="gave no verdict") as skipped:  # it was loaded: the call is what failed
-        run(monkeypatch, CLEAN, Fault("crashed", "an illegal memory access"), of_file=refused)
-    assert skipped.value.outcome == "skipped"
+def test_further_findings_are_told_and_many_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = "".join(NEW.replace("gelu.cu:12", f"gelu.cu:{line}") for line in range(10, 30))
+    for log, number, last in ((UNWRITTEN, 1, ""), (many, 6, "... and in 14 more places")):
+        with pytest.raises(Fault) as failed:
+            run(monkeypatch, log)
+        assert len(failed.value.details) == number
+        assert failed.value.details[-1].endswith(last)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +297,8 @@ def test_whose_fault_it_is_that_a_file_is_not_loaded_under_a_tool(
     loadable: bool, unloadable: str | None, outcome: Any, expected: str | None
 ) -> None:
     nobody: Any = None
-    assignment: Any = SimpleNamespace(name="gelu")
+    limits = SimpleNamespace(total_limit_s=60.0)
+    assignment: Any = SimpleNamespace(name="gelu", spec=SimpleNamespace(limits=limits))
     files = Files(nobody)
     if unloadable is not None:
         files.note_unloadable(assignment, Fault("failed", unloadable))
@@ -286,57 +306,6 @@ def test_whose_fault_it_is_that_a_file_is_not_loaded_under_a_tool(
         files.note_loaded(assignment)
     told = files.fault_of_file(assignment, Fault(outcome, "now"))
     assert (told.message if told is not None else None) == expected
-
-
-def test_what_is_found_fails_with_file_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Fault, match=r"^memcheck: gelu\.cu:12, in gelu_kernel: a write of 4 bytes beyond every tensor"):
-        run(monkeypatch, NEW)
-    with pytest.raises(Fault) as failed:
-        run(monkeypatch, UNWRITTEN)
-    assert len(failed.value.details) == 1
-
-
-def test_a_finding_explains_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Fault, match=r"gelu\.cu:12"):
-        run(monkeypatch, NEW, Fault("crashed", "an illegal memory access"))
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("timed_out", "no answer within 150 s"),
-        Fault.no_worker("a worker did not start: Device not supported"),
-    ],
-)
-def test_a_tool_that_cannot_be_used_costs_nobody_anything(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
-    with pytest.raises(Fault) as skipped:
-        run(monkeypatch, "", fault)
-    assert skipped.value.outcome == "skipped"
-    assert str(fault.args[0] if fault.args else fault) in skipped.value.message or "no answer" in skipped.value.message
-
-
-def test_a_case_of_a_part_that_was_given_up_is_no_fault_of_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    hangs = Hangs()
-    for name in ("one", "two"):
-        hangs.note(place(name), Fault("timed_out", "no answer within 20 s: stopped"))
-    with pytest.raises(Fault) as ended:
-        run(monkeypatch, "", hangs=hangs)
-    assert (ended.value.outcome, ended.value.message.partition(":")[0]) == ("timed_out", "not run")
-    with pytest.raises(Fault):
-        run(monkeypatch, NEW, hangs=hangs)
-
-
-def test_many_places_are_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Fault) as failed:
-        run(monkeypatch, "".join(NEW.replace("gelu.cu:12", f"gelu.cu:{line}") for line in range(10, 30)))
-    assert failed.value.details[-1] == "... and in 14 more places"
-
-
-def test_tensor_cores_operands_in_triton_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = NEW.replace("__global__", "__shared__")
-    assert run(monkeypatch, shared.replace("gelu.cu", "softmax.py"), language="triton")
-    with pytest.raises(Fault):
-        run(monkeypatch, shared)
 
 
 def test_the_command_ends_with_whoever_started_it() -> None:

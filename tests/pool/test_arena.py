@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import math
 import mmap
 import os
@@ -14,8 +13,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from grader.judge.asking import check_memory
 from grader.pool import arena as arena_module
@@ -92,7 +89,7 @@ def test_every_tensor_lies_aligned_between_guard_bands(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_outputs_start_as_poison_between_guard_bands(dtype: torch.dtype) -> None:
+def test_outputs_start_as_the_fill_pattern_between_guard_bands(dtype: torch.dtype) -> None:
     with Arena({"x": normal(5)}, {"y": (4, 3), "e": (0, 2), "s": ()}, dtype, CPU) as arena:
         for name, shape in (("y", (4, 3)), ("e", (0, 2)), ("s", ())):
             output = arena.output(name)
@@ -116,7 +113,10 @@ def test_an_output_may_start_beyond_an_aligned_address_directly_between_guards(s
         with worker_view(arena) as memory:
             tensor_at(memory, y).copy_(torch.arange(10.0))
         assert arena.output("y").tolist() == list(range(10))
-        assert strays_after(arena, y.offset - 1, y.offset + 40) == [OutOfBounds("y", -1, 1), OutOfBounds("y", 0, 1)]
+        assert out_of_bounds_after(arena, y.offset - 1, y.offset + 40) == [
+            OutOfBounds("y", -1, 1),
+            OutOfBounds("y", 0, 1),
+        ]
 
 
 # Inputs arrive as they are --------------------------------------------------------------------------------------------
@@ -147,17 +147,11 @@ def test_an_input_of_any_layout_arrives_intact(layout: str) -> None:
     with Arena({"first": normal(3), "x": x}, {"y": (2,)}, x.dtype, CPU) as arena, worker_view(arena) as memory:
         arrived = tensor_at(memory, arena.inputs["x"])
         assert arrived.stride() == x.stride()
-        assert arrived.storage_offset() % ALIGNMENT == x.storage_offset() % ALIGNMENT or x.element_size() != 1
+        # A kernel that only works on 16-byte aligned memory must meet the memory that the case promises it.
+        assert arena.inputs["x"].start_bytes % ALIGNMENT == x.storage_offset() * x.element_size() % ALIGNMENT
         assert same_bits(arrived, x)
         assert arena.changed_inputs() == []
         assert arena.out_of_bounds() == []
-
-
-def test_an_input_keeps_its_distance_to_alignment() -> None:
-    """A kernel that only works on 16-byte aligned memory must meet the memory that the case promises it."""
-    x = normal(101)[1:]
-    with Arena({"x": x}, {}, torch.float32, CPU) as arena:
-        assert arena.inputs["x"].start_bytes % 16 == 4
 
 
 def test_an_input_whose_storage_is_not_aligned_to_words_is_looked_at_all_the_same() -> None:
@@ -179,26 +173,7 @@ def test_inputs_that_share_a_storage_each_arrive() -> None:
         assert arena.changed_inputs() == ["k"]
 
 
-@given(st.data())
-def test_any_strided_view_arrives_intact(data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(0, 4), max_size=3)))
-    stride = tuple(data.draw(st.lists(st.integers(0, 6), min_size=len(shape), max_size=len(shape))))
-    start = data.draw(st.integers(0, 7))
-    x = normal(80, dtype=data.draw(st.sampled_from(DTYPES))).as_strided(shape, stride, start)
-    with Arena({"x": x}, {"y": shape}, x.dtype, CPU) as arena, worker_view(arena) as memory:
-        assert same_bits(tensor_at(memory, arena.inputs["x"]), x)
-
-
 # What a worker writes is seen -----------------------------------------------------------------------------------------
-
-
-def test_what_a_worker_writes_is_read(arena: Arena) -> None:
-    y = normal(3, 4, seed=5)
-    with worker_view(arena) as memory:
-        tensor_at(memory, arena.outputs["y"]).copy_(y)
-    assert torch.equal(arena.output("y"), y)
-    assert bool(holds_fill(arena.output("z")).all())
-    assert (arena.changed_inputs(), arena.out_of_bounds()) == ([], [])
 
 
 def test_an_output_that_was_read_can_no_longer_be_changed(arena: Arena) -> None:
@@ -250,7 +225,7 @@ def test_long_inputs_are_compared_to_their_end(monkeypatch: pytest.MonkeyPatch) 
 def test_after_a_wipe_nothing_of_inputs_and_outputs_is_left(arena: Arena) -> None:
     with worker_view(arena) as memory:
         tensor_at(memory, arena.outputs["y"]).fill_(1.0)
-        memory[0] = 0  # a stray
+        memory[0] = 0  # a write out of bounds
         arena.wipe()
         for slot in arena.inputs.values():
             assert bool((memory[slot.offset : slot.offset + slot.length] == GUARD_BYTE).all())
@@ -294,20 +269,6 @@ def test_other_inputs_take_the_places_of_the_first_once_they_are_filled_in(arena
     assert (arena.changed_inputs(), arena.out_of_bounds()) == ([], [])
 
 
-@pytest.mark.parametrize("layout", ["transposed", "slice of columns", "misaligned start", "overlapping windows"])
-def test_other_inputs_of_the_same_layout_arrive_intact(layout: str) -> None:
-    x = LAYOUTS[layout]
-    other = x.clone().set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
-    torch.empty(0, dtype=x.dtype).set_(other.untyped_storage()).mul_(-2)
-    with Arena({"x": x}, {"y": (2,)}, x.dtype, CPU) as arena, worker_view(arena) as memory:
-        arena.replace({"x": other})
-        arena.wipe()
-        arena.fill(arena.copies(["x"]))
-        assert same_bits(tensor_at(memory, arena.inputs["x"]), other)
-        assert not same_bits(tensor_at(memory, arena.inputs["x"]), x)
-        assert arena.changed_inputs() == []
-
-
 def test_forgotten_inputs_free_their_memory() -> None:
     x = normal(10)
     gone = weakref.ref(x)
@@ -336,10 +297,10 @@ def test_inputs_that_do_not_fit_the_places_are_refused(arena: Arena, others: dic
     assert arena.changed_inputs() == [], "the first inputs still stand"
 
 
-# Strays ---------------------------------------------------------------------------------------------------------------
+# Writes out of bounds ----------------------------------------------------------------------------------------------------
 
 
-def strays_after(arena: Arena, *places: int) -> list[OutOfBounds]:
+def out_of_bounds_after(arena: Arena, *places: int) -> list[OutOfBounds]:
     with worker_view(arena) as memory:
         for place in places:
             memory[place] = 0
@@ -350,13 +311,13 @@ def strays_after(arena: Arena, *places: int) -> list[OutOfBounds]:
 def test_a_write_past_the_end_or_before_the_start_is_placed(arena: Arena, distance: int) -> None:
     slot = arena.outputs["y"]
     edge = slot.offset + (slot.length if distance >= 0 else 0)
-    assert strays_after(arena, edge + distance) == [OutOfBounds("y", distance, 1)]
+    assert out_of_bounds_after(arena, edge + distance) == [OutOfBounds("y", distance, 1)]
 
 
 def test_the_first_and_the_last_band_belong_to_the_only_neighbour(arena: Arena) -> None:
     last = arena.bytes.numel() - 1
     end = arena.outputs["z"].offset + arena.outputs["z"].length
-    assert strays_after(arena, 0, last) == [
+    assert out_of_bounds_after(arena, 0, last) == [
         OutOfBounds("a", -arena.inputs["a"].offset, 1),
         OutOfBounds("z", last - end, 1),
     ]
@@ -365,9 +326,9 @@ def test_the_first_and_the_last_band_belong_to_the_only_neighbour(arena: Arena) 
 def test_writes_into_several_bands_are_told_apart(arena: Arena) -> None:
     a, b, z = arena.inputs["a"], arena.inputs["b"], arena.outputs["z"]
     ends = [slot.offset + slot.length for slot in (a, z)]
-    found = strays_after(arena, ends[0], ends[0] + 1, ends[0] + 5, b.offset + b.length + 8, ends[1] + 2)
+    found = out_of_bounds_after(arena, ends[0], ends[0] + 1, ends[0] + 5, b.offset + b.length + 8, ends[1] + 2)
     assert found == [OutOfBounds("a", 0, 2), OutOfBounds("b", 8, 1), OutOfBounds("z", 2, 1)]
-    assert [stray.places for stray in found] == [(0, 1), (2,), (0,)]
+    assert [write.places for write in found] == [(0, 1), (2,), (0,)]
 
 
 @pytest.mark.parametrize(
@@ -384,7 +345,7 @@ def test_a_run_of_elements_past_the_end_is_counted(arena: Arena, bits: int, firs
 def test_writes_between_two_tensors_belong_to_the_nearer(arena: Arena) -> None:
     y, z = arena.outputs["y"], arena.outputs["z"]
     end = y.offset + y.length
-    assert strays_after(arena, end + 10, z.offset - 9) == [OutOfBounds("z", -9, 2)]
+    assert out_of_bounds_after(arena, end + 10, z.offset - 9) == [OutOfBounds("z", -9, 2)]
     assert arena.out_of_bounds()[0].places[0] == -3
 
 
@@ -398,7 +359,7 @@ def test_no_band_is_missed(arena: Arena) -> None:
         memory.masked_fill_(inside, 0)
         assert arena.out_of_bounds() == []
         memory.fill_(0)
-    assert 4 * sum(stray.elements for stray in arena.out_of_bounds()) == int((~inside).sum())
+    assert 4 * sum(write.elements for write in arena.out_of_bounds()) == int((~inside).sum())
     assert len(arena.out_of_bounds()) == len(slots) + 1
 
 
@@ -422,23 +383,6 @@ def test_an_out_of_bounds_write_is_told_in_elements(write: OutOfBounds, dtype: t
 # The memory itself ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_cannot_shrink_grow_or_unseal_it(arena: Arena) -> None:
-    """A judge that reads a mapping whose file has shrunk dies of SIGBUS."""
-    (file,) = arena.files
-    for length in (0, arena.bytes.numel() - 1, arena.bytes.numel() + 4096):
-        with pytest.raises(PermissionError):
-            os.ftruncate(file, length)
-    with pytest.raises(PermissionError):
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
-    again = os.open(f"/proc/self/fd/{file}", os.O_RDWR)
-    try:
-        with pytest.raises(PermissionError):
-            os.ftruncate(again, 0)
-    finally:
-        os.close(again)
-    assert bool(holds_fill(arena.output("y")).all())
-
-
 def test_it_has_no_name_that_could_be_left_behind_and_is_not_inherited(arena: Arena) -> None:
     (file,) = arena.files
     assert os.fstat(file).st_nlink == 0
@@ -451,21 +395,17 @@ def mapped(inode: int) -> bool:
     return any(f" {inode} " in line and "grader-arena" in line for line in maps)
 
 
-def test_nothing_of_an_arena_outlives_it() -> None:
+def test_nothing_of_an_arena_outlives_it_even_after_an_error() -> None:
     before = open_files(first=True)
-    arena = Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU)
-    inode = os.fstat(arena.files[0]).st_ino
-    assert mapped(inode)
-    arena.close()
-    assert open_files() == before
-    assert not mapped(inode)
-
-
-def test_an_error_inside_closes_it_too() -> None:
-    before = open_files(first=True)
-    with pytest.raises(ZeroDivisionError), Arena({}, {"y": (10,)}, torch.float32, CPU):
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        Arena({"x": normal(10)}, {"y": (10,)}, torch.float32, CPU) as arena,
+    ):
+        inode = os.fstat(arena.files[0]).st_ino
+        assert mapped(inode)
         _ = 1 / 0
     assert open_files() == before
+    assert not mapped(inode)
 
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "mmap"])

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,14 +88,6 @@ class Inside:
             self.fault(PROBE, questions).message.removeprefix("RuntimeError: ")
         )
         return answers
-
-
-@pytest.fixture
-def inside(jail: Jail, tmp_path: Path) -> Iterator[Inside]:
-    open_to_workers(tmp_path)
-    inside = Inside(jail, tmp_path)
-    yield inside
-    inside.pool.close()
 
 
 Question = tuple[object, ...]
@@ -327,11 +318,6 @@ def test_a_worker_finds_no_files_of_the_judge_open(told: Told) -> None:
     names = [name for name in files["ok"] if not name.startswith("/proc/")]  # type: ignore[attr-defined]
     assert len([name for name in names if name.startswith("socket:")]) == 1, names
     assert not [name for name in names if str(ROOT) in name], names
-
-
-def test_an_exit_code_is_told_alike(inside: Inside) -> None:
-    """Other ends, and what a killed worker has started: tests/command/test_conformance.py, in each jail."""
-    assert "exit code 7" in inside.fault("import os\nos._exit(7)\n").message
 
 
 def test_the_strongest_jail_is_bubblewrap_where_it_works() -> None:

@@ -75,18 +75,6 @@ def test_a_quick_look_reads_no_strangers_and_finds_every_descendant(monkeypatch:
         end(process)
 
 
-def test_a_look_tells_how_they_stand(family: tuple[int, int]) -> None:
-    child = family[1]
-    member(child).signal(signal.SIGSTOP)
-    while table.state_of(child) != "T":
-        pass
-    assert member(child).state == "T"
-    member(child).signal(signal.SIGKILL)
-    while table.state_of(child) != "Z":  # its parent collects nobody
-        pass
-    assert member(child).state == "Z"
-
-
 def test_the_name_of_a_program_may_look_like_the_rest_of_its_row() -> None:
     process, _ = started(ODD_NAME)
     try:
@@ -198,12 +186,3 @@ def test_a_signal_is_sent_where_nobody_can_tell_whose_it_is(
         child.signal(signal.SIGSTOP)
     while table.state_of(child.pid) != "T":
         pass
-
-
-def test_a_long_record_is_read_to_its_end(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    path = f"{os.fspath(tmp_path)}/file"
-    for length in (0, 9, 10, 11, 20, 25):
-        with open(path, "wb") as file:  # noqa: PTH123
-            file.write(bytes(range(length)))
-        monkeypatch.setattr(table, "PIECE_BYTES", 10)
-        assert table.record(path) == bytes(range(length))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import psutil
 import pytest
@@ -104,20 +104,6 @@ def test_pages_that_forks_share_count_in_shares_once_the_sum_is_too_much() -> No
     with hoarding(SHARED_PAGES) as pids:
         assert 64 * MIB < held_by(pids, 70 * MIB) < 92 * MIB
         assert held_by(pids, 1 << 40) > 96 * MIB
-
-
-def test_no_file_is_looked_at_where_all_of_the_machine_are_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would take a question for each open file, many times a second."""
-
-    def refuse(_pid: int) -> NoReturn:
-        raise AssertionError
-
-    monkeypatch.setattr(usage, "_open_nameless", refuse)
-    monkeypatch.setattr(usage, "_shared_on_machine", lambda: 40 * MIB)
-    with hoarding(OPEN) as pids:
-        assert not Look(pids).hold_more_than(80 * MIB)
-        with pytest.raises(AssertionError):
-            Look(pids).hold_more_than(40 * MIB)
 
 
 def test_without_root_the_mapped_length_counts_up_to_the_machines_shared_memory(

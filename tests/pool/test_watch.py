@@ -22,29 +22,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_only_time_in_which_a_worker_is_waited_for_is_taken(clock: Clock) -> None:
+def test_only_time_in_which_a_worker_is_waited_for_is_taken_and_once(clock: Clock) -> None:
     allowance = Allowance(10.0)
     clock.now_s += 50
     assert allowance.left_s == 10.0
     with allowance.waiting():
-        clock.now_s += 4
-        assert allowance.left_s == 6.0
-    clock.now_s += 50
-    assert allowance.left_s == 6.0
-
-
-def test_two_that_are_waited_for_at_once_take_the_time_once(clock: Clock) -> None:
-    allowance = Allowance(10.0)
-    with allowance.waiting():
         clock.now_s += 1
-        with allowance.waiting():
+        with allowance.waiting():  # for another worker
             clock.now_s += 2
+        assert allowance.left_s == 7.0
         clock.now_s += 3
+    clock.now_s += 50
     assert allowance.left_s == 4.0
-
-
-def test_nothing_is_left_of_what_is_used_up(clock: Clock) -> None:
-    allowance = Allowance(10.0)
     with allowance.waiting():
         clock.now_s += 11
     assert allowance.left_s == 0.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 MODULES = (
     "grader.judge.asking",
-    "grader.judge.trial",
+    "grader.judge.calls",
     "grader.judge.comparison",
     "grader.judge.ownership",
     "grader.judge.properties",

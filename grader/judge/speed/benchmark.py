@@ -63,22 +63,6 @@ class FarTooSlow(Exception):
         self.call_s = call_s
 
 
-@dataclass(frozen=True)
-class Timed:
-    """The end of a speed case's measurement.
-
-    Attributes:
-        bands: the case's bands, each with whether it was reached.
-        words: a sentence for the student if the submission was stopped as far too slow.
-        verdict, measured: None if it was stopped.
-    """
-
-    bands: tuple[BandResult, ...]
-    words: str = ""
-    verdict: Verdict | None = None
-    measured: SpeedMeasurement | None = None
-
-
 @dataclass
 class Benchmarks:
     """Runs the benchmarks of a grading, and draws their inputs."""
@@ -88,13 +72,17 @@ class Benchmarks:
     comparison: Comparison
     _drawn: Counter[str] = field(init=False, default_factory=Counter)
 
-    def measure(self, case: BoundSpeedCase, evidence: Evidence, worker_of: Callable[[], Worker] | None = None) -> Timed:
+    def measure(
+        self, case: BoundSpeedCase, evidence: Evidence, worker_of: Callable[[], Worker] | None = None
+    ) -> Verdict | None:
         """Time the submission: in one run, and in a second run with a new worker if the verdict on the first is doubted.
+        Returns the verdict; None if the submission was stopped as far too slow.
 
         Of two runs the one with the smaller discrepancy counts, with a flag about the other. So a forger gets two draws of the
         clock's noise.
 
         Args:
+            evidence: gets the bands, the measurement, or a sentence for the student why it was stopped.
             worker_of: a loaded worker for each run; that of the submission by default.
 
         Raises:
@@ -107,9 +95,11 @@ class Benchmarks:
             verdict, measured = BenchmarkRun(self, case, worker, evidence).measure()
         except FarTooSlow as slow:
             limit, baselines = case.assignment.spec.timing.slow_limit, " or ".join(case.opponents)
-            words = f"one call takes {milliseconds(slow.call_s)}, more than {limit:g} times {baselines}: stopped there"
-            bands = tuple(BandResult(**dict(band), reached=False) for band in case.speed.bands)
-            return Timed(bands, words)
+            evidence.words = (
+                f"one call takes {milliseconds(slow.call_s)}, more than {limit:g} times {baselines}: stopped there"
+            )
+            evidence.bands = tuple(BandResult(**dict(band), reached=False) for band in case.speed.bands)
+            return None
         if verdict.clocks_disagree and self.run.request.effort != "quick":
             worker.kill()
             try:
@@ -119,10 +109,11 @@ class Benchmarks:
             else:
                 verdict, measured = the_better((verdict, measured), second)
         ends = zip(case.speed.bands, verdict.reached, verdict.undecided, strict=True)
-        bands = tuple(
+        evidence.measured = measured
+        evidence.bands = tuple(
             BandResult(**dict(band), reached=reached, undecided=undecided) for band, reached, undecided in ends
         )
-        return Timed(bands, "", verdict, measured)
+        return verdict
 
     def note(self, text: str) -> None:
         """Tell the student how far the run is."""

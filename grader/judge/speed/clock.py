@@ -221,7 +221,12 @@ class InputSets:
         began = time.perf_counter()
         worker.do(Tidy(), limits)
         self.tidied_s += time.perf_counter() - began
-        self._wipe_before(worker, judged, collect)
+        # Baselines are trusted, and may see old outputs. The null entrant is wiped too: its time is subtracted from
+        # the submission's, so the same must come before both.
+        if judged or not worker.trusted:
+            if collect and self._collected is not None:
+                self._collected.wipe(wait=False)
+            self._arena.wipe(wait=False)
         copies = self._arena.copies(names)
         self._arena.settle()  # the wipe, and inputs still being drawn, must not be timed
         keep = calls if collect else self._enough
@@ -246,7 +251,9 @@ class InputSets:
         kinds = self._collect(worker, limits) if collected else ((Returned(kind="written"),),)
         self._taken = judged and self._place in self._takes
         if self._taken:
-            self._take(calls)
+            number, (mine, places) = calls * len(self._shapes), self._takes[self._place]
+            self._place.fill((mine[:number], places[:number]))
+            self._place.settle()
         wall_s = time.perf_counter() - start
         worker.freeze()
         quiet = self._gauge.is_quiet(thoroughly=not worker.trusted)
@@ -255,26 +262,12 @@ class InputSets:
         claimed_s = sum(reply.times_s) / calls
         return Batch(calls, claimed_s, wall_s, collected, kinds, quiet, reply.operators)
 
-    def _wipe_before(self, worker: Worker, judged: bool, collect: bool) -> None:
-        # Baselines are trusted, and may see old outputs. The null entrant is wiped too: its time is subtracted from
-        # the submission's, so the same must come before both.
-        if judged or not worker.trusted:
-            if collect and self._collected is not None:
-                self._collected.wipe(wait=False)
-            self._arena.wipe(wait=False)
-
     def _collect(self, worker: Worker, limits: CallLimits) -> tuple[tuple[Returned, ...], ...]:
         assert self._collected is not None
         self._wipe_busily()  # work that starts from now on cannot read these inputs
         self._place = self._collected
         random.SystemRandom().shuffle(self._order)
         return worker.collect(self._order, limits)
-
-    def _take(self, calls: int) -> None:
-        number = calls * len(self._shapes)
-        mine, places = self._takes[self._place]
-        self._place.fill((mine[:number], places[:number]))
-        self._place.settle()
 
     def _wipe_busily(self) -> None:
         """Wipe the arena, and keep the GPU busy until the next request has arrived."""

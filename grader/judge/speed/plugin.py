@@ -1,7 +1,7 @@
 """pytest runs the speed cases: `test_speed` for each, in which pytest-benchmark records the times.
 
-Fixtures: `speed_case` (in all its sizes), `speed` (the plugin, which times it), `evidence` (takes measurements), `replay`, and
-pytest-benchmark's `benchmark`, whose timer is `replay`.
+Fixtures: `speed_case` (in all its sizes), `speed` (the plugin, which times it), and pytest-benchmark's `benchmark`, whose timer is
+the plugin's `replay`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from grader.judge.evidence import Evidence
 from grader.judge.hoarding import Hoarding
 from grader.judge.results import Results
 from grader.judge.skip import SkipReasons
-from grader.judge.speed.benchmark import Benchmarks, Timed
+from grader.judge.speed.benchmark import Benchmarks
+from grader.verdict.speed import Verdict
 
 HERE = Path(__file__).parent
-EVIDENCE = pytest.StashKey[Evidence]()
 
 
 class Replay:
@@ -55,6 +55,7 @@ class SpeedTests:
 
     Attributes:
         record: pytest-benchmark's JSON, after the session.
+        replay: the timer of every test.
     """
 
     _benchmarks: Benchmarks
@@ -62,7 +63,8 @@ class SpeedTests:
     _skip: SkipReasons
     _results: Results
     record: str = field(init=False, default="")
-    _replay: Replay = field(init=False, default_factory=Replay)
+    replay: Replay = field(init=False, default_factory=Replay)
+    _evidence: Evidence = field(init=False, default_factory=Evidence)  # of the test that runs
 
     def run_all(self) -> bool:
         """Run all speed cases. Returns False if the run was interrupted."""
@@ -71,11 +73,11 @@ class SpeedTests:
             raise RuntimeError(f"the judge's pytest session ended with {pytest.ExitCode(code).name}")
         return code != pytest.ExitCode.INTERRUPTED
 
-    def measure(self, sizes: SpeedSizes, evidence: Evidence) -> Timed:
+    def measure(self, sizes: SpeedSizes) -> Verdict | None:
         """Time a speed case in the largest size that fits into this machine's memory. Raises as `SkipReasons` and
         `Benchmarks.measure`.
         """
-        place, shared = sizes.place, self._benchmarks
+        place, shared, evidence = sizes.place, self._benchmarks, self._evidence
         shared.workers.baselines.settle()  # it holds memory too
         shared.run.gauge.look_again()
         case = self._skip.fitting(place, sizes)
@@ -87,22 +89,13 @@ class SpeedTests:
             return shared.measure(case, evidence)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        timed = pytest.mark.benchmark(timer=self._replay)
+        timed = pytest.mark.benchmark(timer=self.replay)
         cases = [pytest.param(one, id=one.declared.id, marks=timed) for one in self._benchmarks.run.speed_cases]
         metafunc.parametrize("speed_case", cases)
 
     @pytest.fixture
     def speed(self) -> SpeedTests:
         return self
-
-    @pytest.fixture
-    def replay(self) -> Replay:
-        return self._replay
-
-    @pytest.fixture
-    def evidence(self, request: pytest.FixtureRequest) -> Evidence:
-        evidence: Evidence = request.node.stash.setdefault(EVIDENCE, Evidence())
-        return evidence
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Iterator[None]:
@@ -114,6 +107,7 @@ class SpeedTests:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._evidence = Evidence()
         self._benchmarks.run.emit(_sizes(item).place.started)
         return (yield)
 
@@ -122,7 +116,7 @@ class SpeedTests:
         report = yield
         error = call.excinfo.value if call.excinfo is not None else None
         if error is not None or call.when == "call":
-            self._results.keep_speed(_sizes(item), error, item.stash.get(EVIDENCE, Evidence()), call.duration)
+            self._results.keep_speed(_sizes(item), error, self._evidence, call.duration)
         if error is not None:
             # pytest keeps the last failure, whose frames may hold most of the GPU's memory.
             clear_frames(error.__traceback__)

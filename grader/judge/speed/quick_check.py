@@ -34,7 +34,11 @@ class QuickCheck:
         self.stand_in = _stand_in(case)
         own = scale.measure(self.stand_in(call))
         off = max((one.worst for one in own.values()), default=0.0)  # outputs may share a scale
-        self._nearer = {name: _nearer(budget, own[name], off) for name, budget in self.budgets.items()}
+        # The largest errors against the stand-in that keep outputs within the budgets
+        wider, self._nearer = 1 + CAUTION * off, dict[str, Errors]()
+        for name, budget in self.budgets.items():
+            worst, rms = CAUTION * own[name].worst, CAUTION * own[name].rms
+            self._nearer[name] = Errors((budget.worst - worst) / wider, (budget.rms - rms) / wider)
 
     def accepts(self, call: Call, got: Outputs) -> bool:
         """Whether the outputs are within the budget. After False, `Comparison.compare` decides."""
@@ -72,14 +76,3 @@ def _stand_in(case: BoundCase) -> Callable[[Call], Outputs]:
         return outputs
 
     return checked
-
-
-def _nearer(budget: Errors, own: Errors, off: float) -> Errors:
-    """The largest error against a stand-in that keeps outputs within `budget`.
-
-    Args:
-        own: the stand-in's own errors.
-        off: the largest of them, by which a scale may be off.
-    """
-    worst, rms, wider = CAUTION * own.worst, CAUTION * own.rms, 1 + CAUTION * off
-    return Errors((budget.worst - worst) / wider, (budget.rms - rms) / wider)

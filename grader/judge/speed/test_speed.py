@@ -5,17 +5,12 @@ from __future__ import annotations
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from grader.judge.cases import SpeedSizes
-from grader.judge.evidence import Evidence
-from grader.judge.speed.plugin import Replay, SpeedTests
+from grader.judge.speed.plugin import SpeedTests
 
 
-def test_speed(
-    speed: SpeedTests, speed_case: SpeedSizes, evidence: Evidence, replay: Replay, benchmark: BenchmarkFixture
-) -> None:
+def test_speed(speed: SpeedTests, speed_case: SpeedSizes, benchmark: BenchmarkFixture) -> None:
     """Time the submission against its baselines in interleaved rounds."""
-    timed = speed.measure(speed_case, evidence)
-    evidence.bands, evidence.words, evidence.measured = timed.bands, timed.words, timed.measured
-    if (verdict := timed.verdict) is None:
+    if (verdict := speed.measure(speed_case)) is None:
         return
     benchmark.group = speed_case.declared.id
     benchmark.extra_info.update(
@@ -25,5 +20,5 @@ def test_speed(
         roofline_share=dict(verdict.shares),
         flags=list(verdict.flags),
     )
-    replay.load(verdict.counted_s)
-    benchmark.pedantic(replay.step, rounds=len(verdict.counted_s))
+    speed.replay.load(verdict.counted_s)
+    benchmark.pedantic(speed.replay.step, rounds=len(verdict.counted_s))

@@ -432,7 +432,6 @@ bool release_barrier() {
     }
     for (Thread& t : threads) t.value = sum, t.state = t.state == AT_BARRIER ? READY : t.state;
     epoch++;
-    if (tracing::on) tracing::part->barriers++;
     return true;
 }
 
@@ -752,7 +751,6 @@ Region& add_region(const void* start, size_t bytes, const char* name, int elemen
 
 auto remove_region(std::map<uintptr_t, Region>::iterator at) {
     give_back_touches(at->second.touches);
-    if (tracing::on) tracing::remove_tensor(at->second.tensor);
     if (at->second.mapped) munmap(reinterpret_cast<void*>(at->second.start), at->second.mapped);
     recent[0] = recent[1] = nullptr;
     return regions.erase(at);

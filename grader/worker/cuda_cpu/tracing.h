@@ -18,7 +18,7 @@
 
 namespace tracing {
 constexpr int LANES = 32, SECTOR_BYTES = 32, BANKS = 32, BANK_BYTES = 4, VECTOR_BYTES = 16;
-constexpr size_t MAX_LAUNCHES = 32, MAX_OPERATORS = 256, MAX_EVENTS = 100'000;
+constexpr size_t MAX_LAUNCHES = 32, MAX_OPERATORS = 256;
 constexpr uint64_t SAMPLED_BLOCKS = 16;               // a launch of more blocks runs in part
 constexpr uint64_t ALIKE_LAUNCHES = 64;               // of alike launches in a row, so many run
 constexpr uint64_t ENOUGH_ACCESSES = 4'000'000;       // after so many, no further block of the launch runs, nor of alike ones
@@ -52,7 +52,7 @@ enum Part { EDGE, MIDDLE };
 struct Sample {
     std::unordered_map<Key, Counts, Hash> accesses;
     std::unordered_map<int, Once> once;  // by tensor
-    uint64_t blocks, barriers;
+    uint64_t blocks;
 };
 
 struct Launch {
@@ -146,7 +146,6 @@ std::vector<Launch> launches;
 std::vector<Tensor> tensors;
 std::vector<std::string> shared_names;
 std::vector<Operator> operators;
-std::vector<std::pair<int, int64_t>> memory_events;  // a tensor's number, and the bytes that it takes (or gives back)
 int returned = NO_TENSOR;
 Launch* launch = nullptr;
 Sample* part = nullptr;
@@ -159,7 +158,7 @@ std::unordered_map<uint64_t, uint32_t> site_numbers;
 
 inline void begin(bool is_traced) {
     on = is_traced;
-    launches.clear(), tensors.clear(), shared_names.clear(), operators.clear(), memory_events.clear();
+    launches.clear(), tensors.clear(), shared_names.clear(), operators.clear();
     launch = nullptr, part = nullptr, returned = NO_TENSOR, call_accesses = 0, open_sites = open_accesses = 0;
     site_numbers.clear();
 }
@@ -172,12 +171,7 @@ inline int shared_number(const std::string& name) {
 
 inline int add_tensor(const char* name, size_t bytes, bool of_call, std::vector<uintptr_t> places) {
     tensors.push_back({name, bytes, of_call, std::move(places)});
-    int number = int(tensors.size()) - 1;
-    if (!of_call && memory_events.size() < MAX_EVENTS) memory_events.emplace_back(number, int64_t(bytes));
-    return number;
-}
-inline void remove_tensor(int number) {
-    if (number >= 0 && !tensors[number].of_call && memory_events.size() < MAX_EVENTS) memory_events.emplace_back(number, -int64_t(tensors[number].bytes));
+    return int(tensors.size()) - 1;
 }
 
 inline void note_operator(const char* name, std::vector<uintptr_t> places, uint64_t read_bytes, uint64_t written_bytes) {
@@ -381,14 +375,6 @@ template <class MemoryOf> void close_warp(int warp_threads, MemoryOf memory_of) 
     site_numbers.clear();
 }
 
-// Most bytes beside the call's tensors that were in use at once. A returned tensor is one of the call's.
-inline int64_t allocated_bytes() {
-    int64_t now = 0, most = 0;
-    for (auto& [tensor, bytes] : memory_events)
-        if (tensor != returned) most = std::max(most, now += bytes);
-    return most;
-}
-
 // The trace as text, which tracing.py reads: a record in each line, with a name at its end.
 inline std::string text() {
     std::string out;
@@ -405,7 +391,6 @@ inline std::string text() {
         out += "tensor", number(i), number(tensors[i].bytes), number(int(tensors[i].of_call || int(i) == returned)), places(tensors[i].places), name(tensors[i].name);
     for (size_t i = 0; i < shared_names.size(); i++) out += "shared", number(DYNAMIC_SHARED - 1 - int(i)), name(shared_names[i]);
     out += "returned", number(returned), name("");
-    out += "allocated", number(allocated_bytes()), name("");
     for (const Operator& o : operators) out += "operator", number(o.calls), number(o.read_bytes), number(o.written_bytes), places(o.places), name(o.name);
     for (const Launch& l : launches) {
         const Sample &edge = l.parts[EDGE], &middle = l.parts[MIDDLE];
@@ -420,7 +405,7 @@ inline std::string text() {
         out += "launch", number(l.place);
         for (uint32_t size : l.grid) number(size);
         number(uint64_t(l.block[0]) * l.block[1] * l.block[2]), number(uint64_t(std::llround(ran / runs))), number(l.dynamic_bytes), number(l.static_bytes);
-        number(ran ? weigh(edge.barriers, middle.barriers) : 0), number(int(l.cut)), number(l.launches), name(l.kernel);
+        number(int(l.cut)), number(l.launches), name(l.kernel);
         for (auto& [position, tensor] : l.arguments) out += "argument", number(position), number(tensor), name("");
         std::unordered_map<Key, std::pair<Counts, Counts>, Hash> accesses;
         std::unordered_map<int, std::pair<Once, Once>> once;

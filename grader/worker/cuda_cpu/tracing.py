@@ -81,7 +81,7 @@ class TraceReader:
         return places - {0}
 
     def trace(self) -> protocol.Trace:
-        allocated, operators = 0, list[protocol.TracedOperator]()
+        operators = list[protocol.TracedOperator]()
         of_launches = list[list[list[str]]]()
         for record in self._records:
             kind, numbers = record[0], record[1:]
@@ -96,12 +96,10 @@ class TraceReader:
             elif kind == "returned" and int(numbers[0]) != NO_TENSOR:
                 number = int(numbers[0])
                 self._memory[number] = self._memory[number]._replace(name=self._output)
-            elif kind == "allocated":
-                allocated = int(numbers[0])
             elif kind == "operator":
                 operators.append(self._operator(numbers))
         launches = tuple(self._launch(one) for one in of_launches)
-        return protocol.Trace(launches, _folded(operators), allocated)
+        return protocol.Trace(launches, _folded(operators))
 
     def _tensor(self, fields: list[str]) -> DeclaredTensor:
         _, size, is_of_call, places, *name = fields
@@ -120,8 +118,8 @@ class TraceReader:
         return next((f"{one.file.name}:{one.line}" for one in found), "")
 
     def _launch(self, records: list[list[str]]) -> protocol.TracedLaunch:
-        place, x, y, z, threads, ran, dynamic, static, barriers, cut, launches = map(int, records[0][1:12])
-        kernel = " ".join(records[0][12:])
+        place, x, y, z, threads, ran, dynamic, static, cut, launches = map(int, records[0][1:11])
+        kernel = " ".join(records[0][11:])
         plain = re.split(r"[<(]", kernel, maxsplit=1)[0].rsplit("::", 1)[-1].strip()
         if plain not in self._parameters:  # a pointer to the kernel, a macro's parameter, or cudaLaunchKernel
             places = [int(one[1]) for one in records if one[0] == "access"]
@@ -147,7 +145,6 @@ class TraceReader:
             tensors=tuple(tensors[:MAX_TENSORS]),
             shared_bytes=dynamic,
             static_shared_bytes=static,
-            barriers=barriers,
             cut=bool(cut),
             launches=launches,
         )

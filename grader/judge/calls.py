@@ -30,8 +30,8 @@ OF_OTHERS = 1000  # first call numbers of `together`'s other inputs, above the `
 
 
 @dataclass
-class Trials:
-    """Grades cases on workers."""
+class CallGrader:
+    """Grades the calls of a case on a worker."""
 
     run: Run
     files: Files
@@ -39,15 +39,15 @@ class Trials:
 
     def grade(self, case: BoundCase, worker: Worker, evidence: Evidence) -> None:
         """Grade the case's calls. Raises Fault: an answer is wrong, there was none, or the case itself is at fault."""
+        if case.case.pieces > 1:
+            evidence.kinds.add(SMALLER)
+        if case.case.together > 1 or case.case.calls > 1:
+            evidence.kinds.add(OTHERS)
         for number in range(case.case.calls):
             self._grade_call(case, worker, number, evidence)
 
     def _grade_call(self, case: BoundCase, worker: Worker, number: int, evidence: Evidence) -> None:
         sample = self.run.device.type == "cpu" and case.case.cpu_windows > 1
-        if case.case.pieces > 1:
-            evidence.kinds.add(SMALLER)
-        if case.case.together > 1 or case.case.calls > 1:
-            evidence.kinds.add(OTHERS)
         if case.case.pieces > 1 and not sample:
             self._run_in_pieces(case, worker, number, evidence)
             return
@@ -147,7 +147,15 @@ class Trials:
                     if failed.whose != "answer":
                         raise
                     words = f"of call {number} of {len(calls)}: {failed.message}"
-                    hint = _together_hint(with_gradients, reverse)
+                    order = (
+                        "all calls were made before any result was looked at, the second one on the first one's tensors"
+                    )
+                    cause = "something that is kept from one call to the next"
+                    if with_gradients:
+                        first = "last" if reverse else "first"
+                        order = f"all forward passes ran before the backward passes, of which that of the {first} call came first"
+                        cause = "something that a forward pass keeps elsewhere than in ctx and the next one overwrites"
+                    hint = f"{order}, and {OTHERS} pass: consistent with {cause}"
                     raise Fault.wrong(words, (hint, *failed.details), failed.map) from None
             check_launches(evidence.launches, got[0].values(), case.assignment)
 
@@ -192,17 +200,6 @@ def _check_kept(evidence: Evidence) -> None:
             f"{evidence.kept[0]} lies in memory that an earlier call has returned and that is still in use: it is changed there",
             ("consistent with an output buffer that is kept and used again: each call must return a new tensor",),
         )
-
-
-def _together_hint(with_gradients: bool, reverse: bool) -> str:
-    if not with_gradients:
-        order = "all calls were made before any result was looked at, the second one on the first one's tensors"
-        cause = "something that is kept from one call to the next"
-    else:
-        first = "last" if reverse else "first"
-        order = f"all forward passes ran before the backward passes, of which that of the {first} call came first"
-        cause = "something that a forward pass keeps elsewhere than in ctx and the next one overwrites"
-    return f"{order}, and {OTHERS} pass: consistent with {cause}"
 
 
 def _whole(shapes: Sequence[Mapping[str, torch.Size]], dtype: torch.dtype) -> Call:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from grader.judge import properties, trial
+from grader.judge import calls, properties
 from grader.judge.asking import check_memory
+from grader.judge.calls import CallGrader
 from grader.judge.evidence import Evidence
-from grader.judge.trial import Trials
 from grader.pool.arena import OutOfBounds
 from grader.pool.fault import Fault
 from tests.repository.test_budget_claims import CASES, comparison
@@ -36,9 +36,9 @@ class Refusing:
 
 
 def failure(monkeypatch: pytest.MonkeyPatch, case: Any, answers: Answers, compared: Any) -> Fault:
-    monkeypatch.setattr(trial, "answers", answers)
+    monkeypatch.setattr(calls, "answers", answers)
     with pytest.raises(Fault) as failed:
-        Trials(RUN, NOBODY, compared).grade(case, NOBODY, Evidence())
+        CallGrader(RUN, NOBODY, compared).grade(case, NOBODY, Evidence())
     return failed.value
 
 
@@ -92,7 +92,7 @@ def test_the_oracle_computes_while_the_worker_does(monkeypatch: pytest.MonkeyPat
 def test_a_property_keeps_the_map_of_the_wrong_answer(monkeypatch: pytest.MonkeyPatch, law: str) -> None:
     workers: Any = SimpleNamespace(worker=lambda *_: None)
     refusing: Any = Refusing()
-    own = properties.Properties(RUN, workers, refusing, NOBODY, CASE.problem, CASE.problem.Params)
+    own = properties.Properties(RUN, workers, refusing, NOBODY)
     tried = properties.Trial(own, CASE)
     monkeypatch.setattr(properties, "answer", lambda *_: CASE.problem.baseline(tried.inputs))
     tried.ask(tried.inputs)
