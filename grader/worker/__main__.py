@@ -201,12 +201,10 @@ def _import_torch(kind: str) -> None:
     with contextlib.suppress(ImportError):  # without Triton, the student's own import raises this
         import triton.language
 
-        from grader.worker import triton_key
-
         if kind != "cuda":
             # The interpreter would import this in the first launch, which would count as the student's time.
             import triton.experimental.gluon  # noqa: F401
-        triton_key.make_cheap()
+        make_tritons_key_cheap()
         if kind == "cpu":
             from grader.worker import triton_cpu
 
@@ -215,6 +213,22 @@ def _import_torch(kind: str) -> None:
 
     if kind == "compile":
         from grader.worker.absent_gpu import compiling  # noqa: F401
+
+
+def make_tritons_key_cheap() -> None:
+    """Compute the key, by which Triton's cache names compiled kernels, from Triton's version and its library's size and date.
+
+    Triton's own is a hash of all its files: half a gigabyte is read in every process that asks for a kernel. A Triton
+    without `triton_key` is left as it is.
+    """
+    import triton
+    from triton.runtime import cache
+
+    library = Path(triton.__file__).with_name("_C") / "libtriton.so"
+    if hasattr(cache, "triton_key") and library.is_file():
+        about = library.stat()
+        key = f"{triton.__version__}-{about.st_size}-{about.st_mtime_ns}"
+        cache.triton_key = lambda: key
 
 
 def _import_cuda_cpu(_kind: str) -> None:

@@ -28,7 +28,7 @@ from triton.runtime.jit import JITFunction
 from grader import protocol
 from grader.protocol import CompiledKernel, Gpu, WorkerError
 from grader.worker import absent_gpu, run, tracing
-from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place_in
+from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, name_in
 from grader.worker.grids import GridTooLarge, check_grid
 from grader.worker.nvcc import told
 from grader.worker.texts import texts_of
@@ -167,7 +167,7 @@ def _line_of(source: str, line: int) -> str:
     """A kernel's line, counted from its `def`, as `"kernel.py", line 7`; "" if the kernel is not the student's."""
     known = getattr(jit, "_triton_jit_function_registry", {})  # Triton 3.6 has none
     for function in list(known.values()):
-        if function.src == source:
+        if function.src == source and (name := name_in(function.fn.__code__.co_filename)):
             before = next(index for index, text in enumerate(function.raw_src) if re.match(r"\s*def\s", text))
-            return place_in(function.fn.__code__.co_filename, function.starting_line_number + before + line - 1)
+            return f'"{name}", line {function.starting_line_number + before + line - 1}'
     return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,11 +96,6 @@ class Device:
 def _set_stream(stream: Stream) -> None:
     global _current
     _current = stream
-
-
-@contextlib.contextmanager
-def _nothing(*_: Any, **__: Any) -> Iterator[None]:
-    yield
 
 
 def _of_device(result: Any) -> Callable[..., Any]:
@@ -205,15 +200,15 @@ OTHERS: dict[str, Any] = {
     **{name: _refusing(name) for name in ("cudart", "graph_pool_handle", "list_gpu_processes", "memory_usage")},
 }
 ACCELERATOR = {  # torch.accelerator
-    "is_available": lambda: True,
-    "device_count": lambda: 1,
-    "current_accelerator": lambda *_, **__: torch.device("cuda"),
-    "current_device_index": lambda: 0,
-    "synchronize": lambda *_: None,
+    "is_available": _of_numbers(True),
+    "device_count": _of_numbers(1),
+    "current_accelerator": _of_numbers(torch.device("cuda")),
+    "current_device_index": _of_numbers(0),
+    "synchronize": _of_numbers(None),
 }
 NVTX = {
     **{name: _of_numbers(0) for name in ("range_push", "range_pop", "range_start", "range_end", "mark")},
-    "range": _nothing,
+    "range": lambda *_, **__: contextlib.nullcontext(),
 }
 
 

@@ -149,10 +149,6 @@ class KnownMemory:
             return operator(*arguments, **options)
         self.writers.note(by_host=True, tensors=on_cpu([*arguments, *options.values()]))
         result = operator(*arguments, **options)
-        self._note(operator, arguments, options, result)
-        return result
-
-    def _note(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any], result: Any) -> None:
         written = [tensor for _, tensors in written_by(operator, arguments, options) for tensor in tensors]
         for tensor in written:
             if (region := self._regions.get(allocation(tensor)[0])) is not None:
@@ -167,6 +163,7 @@ class KnownMemory:
                 ctypes.memset(start, FILL_BYTE, end - start)
                 self._regions[start] = Region(start, end, is_empty=True)
         self.writers.end_operator(operator, arguments, written, made)
+        return result
 
     def given(self, tensor: torch.Tensor) -> Given:
         """A tensor as an argument of a kernel. A view may reach its whole allocation; in the arena, the whole input."""
