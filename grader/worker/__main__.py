@@ -55,9 +55,11 @@ def main() -> None:
     connection.set_inheritable(False)
     os.set_inheritable(replies, False)
     set_device(kind == "cuda")
-    import_libraries = _import_cuda_cpu if kind == "cuda_cpu" else _import_torch
     gc.disable()  # an import makes no garbage, and looking for garbage takes a fifth of its time
-    import_libraries(kind)
+    if kind == "cuda_cpu":
+        from grader.worker.cuda_cpu import program  # noqa: F401  (without torch)
+    else:
+        _import_torch(kind)
     gc.enable()
     gc.freeze()  # gc.collect() after a call then looks at the student's objects only
     if serves:
@@ -229,11 +231,6 @@ def make_tritons_key_cheap() -> None:
         about = library.stat()
         key = f"{triton.__version__}-{about.st_size}-{about.st_mtime_ns}"
         cache.triton_key = lambda: key
-
-
-def _import_cuda_cpu(_kind: str) -> None:
-    """Import what a worker for CUDA C++ on a CPU needs: no torch."""
-    from grader.worker.cuda_cpu import program  # noqa: F401
 
 
 def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:
