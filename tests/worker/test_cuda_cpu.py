@@ -199,11 +199,14 @@ def build(folder: Path, source: str, compiler: str = COMPILER) -> Library:
     return compile_library(folder / "student.cu", folder, compiler, limit_s=120)
 
 
-def call(library: Library, name: str, x: np.ndarray, outputs: int, n: int, m: int = 0, order: int = 0) -> np.ndarray:
+def call(
+    library: Library, name: str, x: np.ndarray, outputs: int, n: int, m: int = 0, order: int = 0, output: bool = False
+) -> np.ndarray:
+    """y, which is full of 7 before the call. `output`: y must be written before it is read."""
     y = np.full(outputs, 7.0, dtype=np.float32)
     library.begin(order)
     library.array(x.ctypes.data, x.nbytes, "x", 4)
-    library.array(y.ctypes.data, y.nbytes, "y", 4)
+    library.array(y.ctypes.data, y.nbytes, "y", 4, output)
     pointers = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data)
     getattr(library.functions, name)(*pointers, ctypes.c_int(n), ctypes.c_int(m))
     return y
@@ -1231,14 +1234,10 @@ extern "C" void f(const float* x, float* y, int n, int m) { k<<<2, dim3(16, 4)>>
 """
 
 
-def test_groups_of_threads_compute_as_on_a_device(tmp_path: Path) -> None:
+def test_groups_of_threads_compute_as_on_a_device(tmp_path: Path, x: np.ndarray) -> None:
     library = build(tmp_path, GROUPS)
-    x, y = np.random.default_rng(0).random(128, dtype=np.float32), np.zeros((128, 16), dtype=np.float32)
-    library.begin()
-    library.array(x.ctypes.data, x.nbytes, "x", 4)
-    library.array(y.ctypes.data, y.nbytes, "y", 4, output=True)
-    assert library.call(library.functions.f, x.ctypes.data, y.ctypes.data, 128, 0) == 0
-    assert library.fault() is None
+    x = x[:128].copy()
+    y = clean(library, call(library, "f", x, 128 * 16, 128, output=True)).reshape(128, 16)
     eights, warps, at = x.reshape(-1, 8), x.reshape(-1, 32), np.arange(128)
     expected = [
         x.reshape(2, 64)[:, ::-1].ravel(),
@@ -1557,12 +1556,7 @@ def test_writes_of_one_value_are_told_with_their_place(told: Library, x: np.ndar
 
 @pytest.mark.parametrize("name", TOLD)
 def test_a_fault_says_what_it_is_consistent_with(told: Library, x: np.ndarray, name: str) -> None:
-    y = np.full(100, 7, dtype=np.float32)
-    told.begin()
-    told.array(x.ctypes.data, 400, "x", 4)
-    told.array(y.ctypes.data, y.nbytes, "y", 4, output=True)
-    pointers = ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data)
-    getattr(told.functions, name)(*pointers, ctypes.c_int(100), ctypes.c_int(0))
+    call(told, name, x[:100].copy(), 100, 100, output=True)
     fault = told.fault()
     _, _, kind, words = TOLD[name]
     assert (fault.kind if fault else None) == kind, fault
