@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from grader.protocol import FILL_BYTE
 from grader.worker.errors import KernelFault, is_own_file
 from grader.worker.triton_cpu.bfloat16 import to_bits
-from grader.worker.triton_cpu.memory import Addresses, Given, KnownMemory, LastAccess
+from grader.worker.triton_cpu.memory import Addresses, Given, KnownMemory
 from grader.worker.triton_cpu.order import AccessOrder, Ids, Program
 from grader.worker.triton_cpu.threads import EVERY, Block, differ
 
@@ -32,6 +32,7 @@ FILLED_BYTES = 4
 BFLOAT16_BYTES = 2
 MAX_FRAMES = 40
 TAKEN_FOR_CONTIGUOUS = "an index that takes a tensor to be contiguous: torch.empty_like(x) has the strides of x"
+CONFLICTS = {"reads": ("writes", "updates"), "writes": ("updates", "writes", "reads"), "updates": ("writes", "reads")}
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 Mask = NDArray[np.bool_]
 Read = Callable[[Addresses, int], NDArray[Any]]
@@ -148,15 +149,15 @@ class Checker:
         if region.is_input or (places := region.elements(lanes.addresses, lanes.width)) is None:
             return
         if is_volatile:
-            self._order.meet(region.atomics.numbers[places])
-            self._order.meet(region.writes.numbers[places])
+            self._order.meet(region.last["updates"].numbers[places])
+            self._order.meet(region.last["writes"].numbers[places])
         else:
-            self._check_order(lanes, places, "reads", {"writes": region.writes, "updates": region.atomics})
+            self._check_order(lanes, places, "reads")
         self._check_written(lanes, places, values)
-        unread = region.reads.numbers[places] < self._order.launch
+        unread = region.last["reads"].numbers[places] < self._order.launch
         if unread.any():
             number = self._order.note(self._where()[1], lanes.shape)
-            region.reads.put(places[unread], number, EVERY if self.loads_a_number else lanes.numbers()[unread])
+            region.last["reads"].put(places[unread], number, EVERY if self.loads_a_number else lanes.numbers()[unread])
 
     def stores(self, lanes: UnmaskedLanes, values: NDArray[Any], read: Read) -> None:
         """Check a store before it is made. `read` returns the bits at addresses now. Raises KernelFault."""
@@ -170,11 +171,10 @@ class Checker:
             if (marked := changed()).any():
                 self._changes_input(lanes, int(np.argmax(marked)))
         elif (places := region.elements(lanes.addresses, lanes.width)) is not None:
-            earlier = {"updates": region.atomics, "writes": region.writes, "reads": region.reads}
             if self._stale and len(places) > 1:
                 self._raise("race", next(iter(self._stale.values())))
-            self._check_order(lanes, places, "writes", earlier, changed)
-            region.writes.put(places, self._order.note(self._where()[1], lanes.shape), lanes.numbers())
+            self._check_order(lanes, places, "writes", changed)
+            region.last["writes"].put(places, self._order.note(self._where()[1], lanes.shape), lanes.numbers())
 
     def updates(self, lanes: UnmaskedLanes) -> None:
         """Check an atomic before it is made. Raises KernelFault."""
@@ -182,15 +182,15 @@ class Checker:
         if region.is_input:
             self._changes_input(lanes, 0)
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
-            self._check_order(lanes, places, "updates", {"writes": region.writes, "reads": region.reads})
+            self._check_order(lanes, places, "updates")
 
     def updated(self, lanes: UnmaskedLanes, values: NDArray[Any]) -> None:
         """Check an atomic after it is made, by the values that it found. Raises KernelFault."""
         region = lanes.given.region
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
             self._check_written(lanes, places, values)
-            self._order.meet(region.atomics.numbers[places])
-            region.atomics.put(places, self._order.note(self._where()[1], lanes.shape), lanes.numbers())
+            self._order.meet(region.last["updates"].numbers[places])
+            region.last["updates"].put(places, self._order.note(self._where()[1], lanes.shape), lanes.numbers())
             self.threads_meet()
 
     def _check_order(
@@ -198,16 +198,11 @@ class Checker:
         lanes: UnmaskedLanes,
         places: NDArray[np.int64],
         verb: str,
-        earlier: dict[str, LastAccess],
         changed: Callable[[], Mask] | None = None,
     ) -> None:
-        """Look for unordered accesses by other programs. Of a store, only lanes that have `changed` a value count.
-
-        Args:
-            verb: of this access.
-            earlier: the last accesses of the kinds that conflict with this one, by their verbs.
-        """
-        for other_verb, accesses in earlier.items():
+        """Look for unordered accesses by other programs. Of a store, only lanes that have `changed` a value count."""
+        for other_verb in CONFLICTS[verb]:
+            accesses = lanes.given.region.last[other_verb]
             if accesses.last < self._order.launch:
                 continue
             numbers = accesses.numbers[places]
@@ -269,7 +264,7 @@ class Checker:
             return
         unwritten = lanes.bits(values) == int.from_bytes(bytes([FILL_BYTE]) * lanes.width, "little")
         if unwritten.any():
-            unwritten &= (region.writes.numbers[places] == 0) & (region.atomics.numbers[places] == 0)
+            unwritten &= (region.last["writes"].numbers[places] == 0) & (region.last["updates"].numbers[places] == 0)
         if unwritten.any():
             self._raise(
                 "unwritten memory",
