@@ -55,9 +55,11 @@ def main() -> None:
     connection.set_inheritable(False)
     os.set_inheritable(replies, False)
     set_device(kind == "cuda")
-    import_libraries = _import_cuda_cpu if kind == "cuda_cpu" else _import_torch
     gc.disable()  # an import makes no garbage, and looking for garbage takes a fifth of its time
-    import_libraries(kind)
+    if kind == "cuda_cpu":
+        from grader.worker.cuda_cpu import program  # noqa: F401  (without torch)
+    else:
+        _import_torch(kind)
     gc.enable()
     gc.freeze()  # gc.collect() after a call then looks at the student's objects only
     if serves:
@@ -201,12 +203,10 @@ def _import_torch(kind: str) -> None:
     with contextlib.suppress(ImportError):  # without Triton, the student's own import raises this
         import triton.language
 
-        from grader.worker import triton_key
-
         if kind != "cuda":
             # The interpreter would import this in the first launch, which would count as the student's time.
             import triton.experimental.gluon  # noqa: F401
-        triton_key.make_cheap()
+        make_tritons_key_cheap()
         if kind == "cpu":
             from grader.worker import triton_cpu
 
@@ -217,9 +217,20 @@ def _import_torch(kind: str) -> None:
         from grader.worker.absent_gpu import compiling  # noqa: F401
 
 
-def _import_cuda_cpu(_kind: str) -> None:
-    """Import what a worker for CUDA C++ on a CPU needs: no torch."""
-    from grader.worker.cuda_cpu import program  # noqa: F401
+def make_tritons_key_cheap() -> None:
+    """Compute the key, by which Triton's cache names compiled kernels, from Triton's version and its library's size and date.
+
+    Triton's own is a hash of all its files: half a gigabyte is read in every process that asks for a kernel. A Triton
+    without `triton_key` is left as it is.
+    """
+    import triton
+    from triton.runtime import cache
+
+    library = Path(triton.__file__).with_name("_C") / "libtriton.so"
+    if hasattr(cache, "triton_key") and library.is_file():
+        about = library.stat()
+        key = f"{triton.__version__}-{about.st_size}-{about.st_mtime_ns}"
+        cache.triton_key = lambda: key
 
 
 def torch_answers(kind: str, tell: Callable[[], None]) -> Answer:

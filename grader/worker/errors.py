@@ -78,24 +78,15 @@ def set_device(on_gpu: bool) -> None:
     _on_gpu = on_gpu
 
 
-def place_of(frame: FrameType) -> str:
-    """A frame's file and line as the student knows them, as `kernel.py:7`; "" if the frame is not the student's."""
-    file = frame.f_code.co_filename
-    if not is_own_file(file):
-        return ""
-    return clean(f"{file.removeprefix(_root + os.sep)}:{frame.f_lineno}")[:120]
-
-
 def name_in(file: str) -> str:
     """A student's file as the student knows it, as `kernel.py`; "" if the file is not the student's."""
     return clean(file.removeprefix(_root + os.sep))[:200] if is_own_file(file) else ""
 
 
-def place_in(file: str, line: int) -> str:
-    """A line of a student's file as in tracebacks: `"kernel.py", line 7`; "" if the file is not the student's."""
-    if not is_own_file(file):
-        return ""
-    return clean(f'"{file.removeprefix(_root + os.sep)}", line {line}')
+def place_of(frame: FrameType) -> str:
+    """A frame's file and line as the student knows them, as `kernel.py:7`; "" if the frame is not the student's."""
+    name = name_in(frame.f_code.co_filename)
+    return f"{name}:{frame.f_lineno}"[:120] if name else ""
 
 
 def describe(error: BaseException) -> WorkerError:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib.util
 import inspect
 import os
+import secrets
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from grader.protocol import EARLY_VALUE, Build
-from grader.worker import builds, nvcc, torch_form
+from grader.worker import nvcc, torch_form
 from grader.worker.entries import missing_in_library, missing_in_module, undefined
 from grader.worker.errors import LoadError, set_root
 from grader.worker.lines import frames, kernel_of, line_of
@@ -27,6 +30,7 @@ from grader.worker.signature import Signature
 LAUNCHES = Path(__file__).with_name("launches.cpp")  # This source is built into the student's library.
 # CUDA answers a launch of a wrong shape with one of these.
 REFUSALS = (b"cudaErrorInvalidValue", b"cudaErrorInvalidConfiguration")
+LIBRARY, TOLD = "library.so", "told.txt"  # of a build: what was made, and the compiler's messages
 LATE_CYCLES = 20_000_000  # A late kernel waits this many cycles of the GPU, about 10 ms: longer than any launch takes.
 LATE_ELEMENTS = 1 << 28  # Larger inputs are not copied, so they are never late.
 # With -lineinfo compute-sanitizer names lines; only reports with a student's line are told.
@@ -194,13 +198,41 @@ def refused_launch(library: ctypes.CDLL, path: Path, error: bytes) -> str:
     return f": line {where} launches {kernel_of(frames(built, kernel.value))} with {why.decode()}"
 
 
+def build_folder(source: Path, *how: str) -> Path:
+    """The folder of the library that is built of `source`, for all workers of the submission in this run. If the folder
+    exists, the library in it is complete.
+
+    Args:
+        source: the student's file; its folder holds all files that it may include.
+        how: the compiler and its options.
+    """
+    name = hashlib.sha256(repr((source.name, how)).encode())
+    for path in sorted(source.parent.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            name.update(repr((str(path.relative_to(source.parent)), path.read_bytes())).encode())
+    return Path(os.environ["GRADER_BUILDS"], name.hexdigest())
+
+
+def keep_build(folder: Path, library: Path, told: str = "") -> None:
+    """Store a library and its compiler's messages in `folder`. Stores nothing if another worker was faster or the disk
+    is full.
+    """
+    made = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}")
+    with suppress(OSError):
+        made.mkdir(parents=True)
+        shutil.copyfile(library, made / LIBRARY)
+        (made / TOLD).write_text(told, encoding="utf-8")
+        made.rename(folder)
+    shutil.rmtree(made, ignore_errors=True)
+
+
 def _c_abi_library(path: Path, build: Build) -> tuple[ctypes.CDLL, str]:
     """The library of a `.cu` file, built by another worker or here, and ptxas's words."""
     major, minor = torch.cuda.get_device_capability()
     arch = f"sm_{major}{minor}"
-    kept = builds.folder_of(path, build.compiler, arch)
+    kept = build_folder(path, build.compiler, arch)
     with suppress(OSError):  # the library is missing or damaged
-        return ctypes.CDLL(str(kept / builds.LIBRARY)), (kept / builds.TOLD).read_text(encoding="utf-8")
+        return ctypes.CDLL(str(kept / LIBRARY)), (kept / TOLD).read_text(encoding="utf-8")
     scratch = Path(os.environ["TMPDIR"])
     library = scratch / f"{path.stem}-{os.getpid()}.so"
     try:
@@ -215,7 +247,7 @@ def _c_abi_library(path: Path, build: Build) -> tuple[ctypes.CDLL, str]:
         if told := undefined(str(error), path):
             raise LoadError("build_failed", told) from None
         raise
-    builds.keep(kept, library, ptxas)
+    keep_build(kept, library, ptxas)
     return loaded, ptxas
 
 
@@ -249,10 +281,10 @@ def torch_extension(
             the student's headers.
     """
     forms = torch_form.extensions(path, entry, signature)
-    kept = {form.name: builds.folder_of(path, "torch", arch, entry, form.name) for form in forms}
+    kept = {form.name: build_folder(path, "torch", arch, entry, form.name) for form in forms}
     for name, library in kept.items():
         with suppress(OSError, ImportError):  # the library is missing or damaged
-            return _import(name, library / builds.LIBRARY)
+            return _import(name, library / LIBRARY)
     os.environ["TORCH_CUDA_ARCH_LIST"] = arch
 
     def built(form: torch_form.Extension) -> ModuleType:
@@ -261,7 +293,7 @@ def torch_extension(
         for name, text in form.texts.items():
             (folder / name).write_text(text, encoding="utf-8")
         module = build(form.name, [str(folder / name) for name in form.texts], str(folder), str(path.parent))
-        builds.keep(kept[form.name], Path(str(module.__file__)))
+        keep_build(kept[form.name], Path(str(module.__file__)))
         return module
 
     *narrow, own = forms

@@ -51,16 +51,13 @@ class TrialBuild:
             command, cwd=source.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
 
-    def abandon(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
     def finish(self) -> str:
         """Wait for nvcc. Returns the first string of `build_library`. Raises CompileError, NvccUnusable."""
         try:
             output, _ = self._process.communicate(timeout=self._limit_s)
         except subprocess.TimeoutExpired:
-            self.abandon()
+            self._process.kill()
+            self._process.communicate()
             raise CompileError(f"nvcc did not finish within {self._limit_s:g} s") from None
         if self._process.returncode == 0:
             return _in_double(self._source, self._kept) + told(output)
@@ -83,12 +80,7 @@ def build_library(source: Path, extra: Path, nvcc: str, arch: str, target: Path,
     command = [nvcc, "-shared", *LINKED, *OPTIONS, *_keeping(kept), f"-arch={arch}", "-o", str(target), source.name]
     try:
         done = subprocess.run(
-            [*command, str(extra)],
-            cwd=source.parent,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit_s,
+            [*command, str(extra)], cwd=source.parent, capture_output=True, text=True, errors="replace", timeout=limit_s
         )
     except subprocess.TimeoutExpired:
         raise CompileError(f"nvcc did not finish within {limit_s:g} s") from None

@@ -28,63 +28,40 @@ import platform
 import socket
 import struct
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 LOAD, RETURN = 0x20, 0x06  # BPF_LD|W|ABS, BPF_RET|K
 IF_EQUAL, IF_AT_LEAST, IF_ANY_OF = 0x15, 0x35, 0x45  # BPF_JMP|K with JEQ, JGE, JSET
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
 ALLOW, REFUSE, UNKNOWN = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 X32 = 0x40000000  # numbers from here on belong to x86-64's second interface
-# Equal on every machine: io_uring_setup, _enter, _register; open_tree, move_mount, fsopen, fsmount; memfd_secret.
-IO_URING_CALLS = (425, 426, 427)
-MOUNT_CALLS = (428, 429, 430, 432)
-SECRET_MEMORY_CALL = 447
+# Refused with any arguments, and equal on every machine: io_uring_setup, _enter, _register; open_tree, move_mount, fsopen,
+# fsmount; memfd_secret.
+EVERYWHERE = (425, 426, 427, 428, 429, 430, 432, 447)
 CLONE3_CALL = 435
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 FILE_COMMANDS = (1024, 1026)  # Commands of fcntl: F_SETLEASE, F_NOTIFY.
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET.
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The numbers of system calls on one architecture.
-
-    Attributes:
-        architecture: AUDIT_ARCH_*
-        keyrings: add_key, request_key, keyctl
-        system_v: shmget, shmat, semget, msgget
-    """
+class Machine(NamedTuple):
+    """AUDIT_ARCH_*, and the numbers of system calls on one architecture. `refused`: with any arguments."""
 
     architecture: int
     socket: int
     clone: int
     unshare: int
-    setns: int
-    mount: int
     fcntl: int
     prctl: int
-    mq_open: int
-    keyrings: tuple[int, ...]
-    system_v: tuple[int, ...]
-
-    @property
-    def refused(self) -> tuple[int, ...]:
-        """Calls that are refused with any arguments."""
-        return (
-            *self.keyrings,
-            *self.system_v,
-            *IO_URING_CALLS,
-            *MOUNT_CALLS,
-            SECRET_MEMORY_CALL,
-            self.mount,
-            self.setns,
-            self.mq_open,
-        )
+    refused: tuple[int, ...]
 
 
+# Refused are add_key, request_key, keyctl; shmget, shmat, semget, msgget; setns, mount, mq_open.
+_OF_X86 = (248, 249, 250, 29, 30, 64, 68, 308, 165, 240)
+_OF_ARM = (217, 218, 219, 194, 196, 190, 186, 268, 40, 180)
 MACHINES = {
-    "x86_64": Machine(0xC000003E, 41, 56, 272, 308, 165, 72, 157, 240, (248, 249, 250), (29, 30, 64, 68)),
-    "aarch64": Machine(0xC00000B7, 198, 220, 97, 268, 40, 25, 167, 180, (217, 218, 219), (194, 196, 190, 186)),
+    "x86_64": Machine(0xC000003E, 41, 56, 272, 72, 157, (*_OF_X86, *EVERYWHERE)),
+    "aarch64": Machine(0xC00000B7, 198, 220, 97, 25, 167, (*_OF_ARM, *EVERYWHERE)),
 }
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
 PR_SET_CHILD_SUBREAPER = 36

@@ -36,7 +36,8 @@ class Traffic:
         """Run an operator in place of PyTorch, and note what it moves."""
         given = on_cpu([*arguments, *options.values()])
         written, read = _written_and_read(operator, arguments, options, given)
-        if torch.Tag.inplace_view in operator.tags or _is_view(operator):
+        aliases = [one.alias_info for one in operator._schema.returns if one.alias_info is not None]
+        if torch.Tag.inplace_view in operator.tags or not all(one.is_write for one in aliases):  # a view
             return operator(*arguments, **options)
         name, is_known = operator.overloadpacket.__name__, False
         if name not in EMPTY and max(_size(arguments), sum(one.nbytes for one in given)) >= LARGE_BYTES:
@@ -79,10 +80,6 @@ def distinct_bytes(tensor: torch.Tensor) -> int:
     """Bytes of a tensor's elements; those at one address, as `expand` makes them, count once."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     return math.prod(size for size, stride in sizes if stride or not size) * tensor.element_size()
-
-
-def _is_view(operator: Any) -> bool:
-    return any(one.alias_info is not None and not one.alias_info.is_write for one in operator._schema.returns)
 
 
 def _written_and_read(

@@ -388,9 +388,8 @@ def test_nothing_outlives_the_judge(room: Room, tmp_path: Path) -> None:
 # Each gives `told` the names of errors, or "done".
 TRY = """
 import errno
-from grader.worker import seccomp
 
-calls = seccomp.MACHINES[os.uname().machine]
+mq_open = {"x86_64": 240, "aarch64": 180}[os.uname().machine]
 server = os.getppid()
 
 def tried(function, *arguments):
@@ -429,7 +428,7 @@ AGAINST_THE_SERVER = {
 }
 OF_ITS_OWN = {
     "be no reaper of its children": "[tried(libc.prctl, 36, 0, 0, 0, 0)]",
-    "leave messages in a queue": "[tried(libc.syscall, calls.mq_open, b'left', os.O_CREAT | os.O_RDWR, 0o600, None)]",
+    "leave messages in a queue": "[tried(libc.syscall, mq_open, b'left', os.O_CREAT | os.O_RDWR, 0o600, None)]",
 }
 
 

@@ -104,7 +104,7 @@ HOLDS = {
         torch.cuda.nvtx.range_push("a"); torch.cuda.nvtx.range_pop()
         torch.cuda.nvtx.range_end(torch.cuda.nvtx.range_start("a"))
         with torch.cuda.nvtx.range("a"):
-            pass
+            assert torch.cuda.nvtx.range("b")(len)([]) == 0
     """,
     "precisions": "torch.backends.cuda.matmul.allow_tf32 = True; assert torch.cuda.is_bf16_supported()",
     "autocast": """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import torch
 from grader.assignment import load_assignment
 from grader.pool.surroundings import environment
 from grader.protocol import Build
-from grader.worker import builds, load
+from grader.worker import load
 from tests.conftest import ROOT
 
 GELU = load_assignment(ROOT / "assignments" / "cuda_gelu").spec.signature
@@ -51,53 +50,43 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def put(source: Path, text: str, *how: str) -> Path:
     library = source.parent.parent / "made"
     library.write_text(text)
-    folder = builds.folder_of(source, *how)
-    builds.keep(folder, library, f"told of {text}")
+    folder = load.build_folder(source, *how)
+    load.keep_build(folder, library, f"told of {text}")
     return folder
 
 
 def test_what_was_built_is_there_with_what_was_told(source: Path) -> None:
     folder = put(source, "one", "nvcc", "sm_90")
-    assert folder == builds.folder_of(source, "nvcc", "sm_90")
-    assert [(folder / name).read_text() for name in (builds.LIBRARY, builds.TOLD)] == ["one", "told of one"]
+    assert folder == load.build_folder(source, "nvcc", "sm_90")
+    assert [(folder / name).read_text() for name in (load.LIBRARY, load.TOLD)] == ["one", "told of one"]
 
 
-def change_source(source: Path) -> None:
-    source.write_text(SOURCE + "// changed\n")
+@pytest.mark.parametrize("changed", ["gelu.cu", "helper.cuh", "more/new.h"])
+def test_another_source_is_another_library(source: Path, changed: str) -> None:
+    before = load.build_folder(source, "nvcc")
+    (source.parent / changed).parent.mkdir(exist_ok=True)
+    (source.parent / changed).write_text(SOURCE + "// changed\n")
+    assert load.build_folder(source, "nvcc") != before
 
 
-def change_header(source: Path) -> None:
-    (source.parent / "helper.cuh").write_text("// changed\n")
-
-
-def rename_header(source: Path) -> None:
+def test_a_header_by_another_name_makes_another_library(source: Path) -> None:
+    before = load.build_folder(source, "nvcc")
     (source.parent / "helper.cuh").rename(source.parent / "other.cuh")
-
-
-def add_in_a_folder(source: Path) -> None:
-    (source.parent / "more").mkdir()
-    (source.parent / "more" / "new.h").write_text("")
-
-
-@pytest.mark.parametrize("change", [change_source, change_header, rename_header, add_in_a_folder])
-def test_another_source_is_another_library(source: Path, change: Callable[[Path], None]) -> None:
-    before = builds.folder_of(source, "nvcc")
-    change(source)
-    assert builds.folder_of(source, "nvcc") != before
+    assert load.build_folder(source, "nvcc") != before
 
 
 def test_another_compiler_makes_another_library_and_so_does_another_file(source: Path) -> None:
     other = source.with_name("other.cu")
     other.write_text(SOURCE)
     asked = (source, "nvcc", "sm_90"), (source, "nvcc", "sm_80"), (source, "nvcc"), (other, "nvcc", "sm_90")
-    assert len({builds.folder_of(path, *how) for path, *how in asked}) == 4
+    assert len({load.build_folder(path, *how) for path, *how in asked}) == 4
 
 
 def test_who_comes_second_finds_the_first_ones(source: Path) -> None:
     """And nothing of theirs is left lying about."""
     folder = put(source, "one")
     assert put(source, "two") == folder
-    assert (folder / builds.LIBRARY).read_text() == "one"
+    assert (folder / load.LIBRARY).read_text() == "one"
     assert list(folder.parent.iterdir()) == [folder]
 
 
@@ -120,7 +109,7 @@ def test_a_worker_does_not_build_again_what_another_has_built(
         assert load.load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
     assert built() == ["-arch=sm_90"]
     (found,) = (tmp_path / "builds").iterdir()
-    (found / builds.TOLD).unlink()  # somebody cleans up, or the disk was full
+    (found / load.TOLD).unlink()  # somebody cleans up, or the disk was full
     assert load.load_c_abi(source, "gelu", build).ptxas == "ptxas info    : Used 32 registers"
     assert built() == ["-arch=sm_90"] * 2
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))

@@ -22,7 +22,6 @@ from grader.protocol import (
     Operands,
     Parameter,
     Ref,
-    Reply,
     Trace,
     TracedAccess,
     TracedLaunch,
@@ -209,18 +208,21 @@ def arena(n: int) -> Iterator[tuple[int, MakeCalls]]:
         os.close(file)
 
 
-def answer(name: str, n: int = 1024, text: str | None = None) -> Reply:
-    """The reply to a traced call, as the judge reads it."""
+def kernel_of(name: str, text: str | None = None) -> program.Kernel:
     library = built(text or source())
-    kernel = program.Kernel(library, name, Signature(PARAMETERS, attrgetter("address")), "", library.path.parent)
+    return program.Kernel(library, name, Signature(PARAMETERS, attrgetter("address")), "", library.path.parent)
+
+
+def trace_of(kernel: program.Kernel, n: int) -> Trace:
+    """The trace of a call, as the judge reads it."""
     with arena(n) as (file, request):
-        return decode(encode(program.call(kernel, request, [file]))[4:])
+        trace = decode(encode(program.call(kernel, request, [file]))[4:]).trace
+    assert trace is not None
+    return trace
 
 
 def traced(name: str, n: int = 1024, text: str | None = None) -> Trace:
-    trace = answer(name, n, text).trace
-    assert trace is not None
-    return trace
+    return trace_of(kernel_of(name, text), n)
 
 
 def launched(name: str, n: int = 1024, text: str | None = None) -> TracedLaunch:
@@ -245,8 +247,7 @@ def line_of(text: str, piece: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "sectors", "least"),
-    [("coalesced", 4, 4), ("half_as_wide", 8, 4), ("columns", 32, 4), ("broadcast", 1, 1)],
+    ("name", "sectors", "least"), [("coalesced", 4, 4), ("half_as_wide", 8, 4), ("columns", 32, 4), ("broadcast", 1, 1)]
 )
 def test_sectors_of_a_warps_read(name: str, sectors: int, least: int) -> None:
     launch = launched(name)
@@ -260,43 +261,47 @@ def test_sectors_of_a_warps_read(name: str, sectors: int, least: int) -> None:
     assert (launch.cut, launch.launches, read.space, read.atomic) == (False, 1, "global", False)
 
 
-def test_a_misaligned_read_takes_a_fifth_sector() -> None:
-    read = access(launched("misaligned"), "reads", "a")
+# A kernel's access: what is counted of it, by the names of `TracedAccess`.
+COUNTS = {
     # 31 requests of 5 sectors for 4; the last warp reads 31 elements from element 993 on: 4 sectors, and 4 at least.
-    assert (read.requests, read.sectors, read.least_sectors, read.lanes) == (32, 31 * 5 + 4, 32 * 4, 1023)
+    ("misaligned", "reads", "a"): {"requests": 32, "sectors": 31 * 5 + 4, "least_sectors": 32 * 4, "lanes": 1023},
+    # 12 floats are 48 bytes: two sectors.
+    ("tail", "reads", "a"): {"requests": 32, "lanes": 1004, "lanes_of_all": 1024, "least_sectors": 31 * 4 + 2},
+    ("tail", "writes", "b"): {"requests": 32, "lanes": 1004, "lanes_of_all": 1024, "least_sectors": 31 * 4 + 2},
+    ("divergent", "reads", "a"): {
+        "requests": 32,
+        "lanes": 512,
+        "lanes_of_all": 1024,
+        "sectors": 128,
+        "least_sectors": 64,
+    },
+    ("divergent", "writes", "b"): {"requests": 64, "lanes": 1024, "lanes_of_all": 2048},  # in either branch
+    ("small_block", "reads", "a"): {"requests": 2, "lanes": 40, "lanes_of_all": 40, "sectors": 5},
+    ("grid_stride", "reads", "a"): {"requests": 32, "lanes": 1024, "lanes_of_all": 1024, "sectors": 128},
+    ("turns", "writes", "b"): {"requests": 31, "lanes": 31 * 32 // 2, "lanes_of_all": 31 * 32},
+    ("atomic", "writes", "b"): {"requests": 32, "lanes": 1024, "sectors": 32, "least_sectors": 32, "atomic": True},
+    # Of constants, one that all lanes read moves nothing: the second alone is counted.
+    ("constants", "reads", ""): {"requests": 1, "lanes": 32},
+    # Odd lanes in the first turn, all lanes in the second. Without the warp function between, the only write of an even
+    # lane would go with the first of an odd lane, to other sectors.
+    ("warps", "writes", "b"): {"requests": 4, "lanes": 96, "lanes_of_all": 128, "sectors": 16, "least_sectors": 12},
+    ("dynamic", "writes", "wide"): {"passes": 2, "least_passes": 1},
+    ("dynamic", "reads", "wide"): {"passes": 1, "least_passes": 1},
+    ("wide_shared", "writes", "d"): {"width_bytes": 8, "passes": 2, "least_passes": 2},
+    ("racing", "writes", "b"): {"lanes": 32, "sectors": 2, "least_sectors": 2},  # a race does not end a traced call
+}
 
 
-def test_idle_lanes_of_a_tail() -> None:
-    launch = launched("tail")
-    for one in (access(launch, "reads", "a"), access(launch, "writes", "b")):
-        assert (one.requests, one.lanes, one.lanes_of_all) == (32, 1004, 1024)
-        assert one.least_sectors == 31 * 4 + 2  # 12 floats are 48 bytes
+@pytest.mark.parametrize(("name", "verb", "tensor"), COUNTS)
+def test_accesses_of_a_kernel_are_counted(name: str, verb: str, tensor: str) -> None:
+    counts = COUNTS[name, verb, tensor]
+    found = access(launched(name), verb, tensor)
+    assert {key: getattr(found, key) for key in counts} == counts
 
 
-def test_idle_lanes_of_a_divergent_branch() -> None:
-    launch = launched("divergent")
-    read = access(launch, "reads", "a")
-    assert (read.requests, read.lanes, read.lanes_of_all) == (32, 512, 1024)
-    assert per_request(read) == (4, 2)
-    write = access(launch, "writes", "b")  # in either branch
-    assert (write.requests, write.lanes, write.lanes_of_all) == (64, 1024, 2048)
-
-
-def test_a_block_smaller_than_its_warps() -> None:
-    read = access(launched("small_block"), "reads", "a")
-    assert (read.requests, read.lanes, read.lanes_of_all, read.sectors) == (2, 40, 40, 5)
-
-
-def test_a_grid_stride_loop() -> None:
-    launch = launched("grid_stride")
-    read = access(launch, "reads", "a")
-    assert (read.requests, read.lanes, read.lanes_of_all, read.sectors) == (32, 1024, 1024, 128)
-    assert launch.tensors == (TracedTensor("a", 4096, True, 4096, 0), TracedTensor("b", 4096, True, 0, 4096))
-
-
-def test_lanes_that_loop_different_numbers_of_times() -> None:
-    write = access(launched("turns"), "writes", "b")
-    assert (write.requests, write.lanes, write.lanes_of_all) == (31, 31 * 32 // 2, 31 * 32)
+def test_the_bytes_of_a_tensor_are_told_once() -> None:
+    tensors = TracedTensor("a", 4096, True, 4096, 0), TracedTensor("b", 4096, True, 0, 4096)
+    assert launched("grid_stride").tensors == tensors
 
 
 def test_three_passes_over_a_row_are_three_times_its_bytes() -> None:
@@ -308,45 +313,30 @@ def test_three_passes_over_a_row_are_three_times_its_bytes() -> None:
     assert sum(one.lanes * one.width_bytes for one in read) == 3 * tensor.read_once_bytes
 
 
-def test_atomics_on_one_address() -> None:
-    write = access(launched("atomic"), "writes", "b")
-    assert write.atomic
-    assert (write.requests, write.lanes, write.sectors, write.least_sectors) == (32, 1024, 32, 32)
-
-
-def test_a_constant_that_all_lanes_read_moves_nothing() -> None:
-    read = access(launched("constants"), "reads", "")
-    assert (read.requests, read.lanes) == (1, 32)  # the second alone
-
-
-def test_a_warp_function_ends_the_count_of_executions() -> None:
-    write = access(launched("warps"), "writes", "b")
-    # Odd lanes in the first turn, all lanes in the second; otherwise the only write of an even lane would go with the first
-    # of an odd lane, to other sectors.
-    assert (write.requests, write.lanes, write.lanes_of_all) == (2 * 2, 2 * 48, 2 * 2 * 32)
-    assert (write.sectors, write.least_sectors) == (2 * 8, 2 * 6)
-
-
 # Vectors --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "width", "sectors"), [("four", 16, 16), ("two", 8, 8)])
-def test_a_vector_is_one_access(name: str, width: int, sectors: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "width", "requests", "lanes", "sectors", "least"),
+    [
+        ("four", 16, 8, 256, 16, 16),
+        ("two", 8, 16, 512, 8, 8),
+        ("three", 4, 6, 192, 12, 4),
+    ],  # a float3 is three accesses
+)
+def test_a_vector_is_one_access(name: str, width: int, requests: int, lanes: int, sectors: int, least: int) -> None:
     launch = launched(name, text=VECTORS)
     for one in (access(launch, "reads", "a"), access(launch, "writes", "b")):
-        assert (one.width_bytes, one.requests, one.lanes) == (width, 4096 // 32 // width, 4096 // width)
-        assert per_request(one) == (sectors, sectors)
+        assert (one.width_bytes, one.requests, one.lanes) == (width, requests, lanes)
+        assert per_request(one) == (sectors, least)
 
 
-def test_a_float3_is_three_accesses() -> None:
-    launch = launched("three", text=VECTORS)
-    for one in (access(launch, "reads", "a"), access(launch, "writes", "b")):
-        assert (one.width_bytes, one.requests, one.lanes) == (4, 6, 192)
-        assert per_request(one) == (12, 4)
+def test_a_vector_in_shared_memory_takes_phases() -> None:
+    write = access(launched("shared_four", text=VECTORS), "writes", "t")
+    assert (write.width_bytes, write.requests, write.passes, write.least_passes) == (16, 1, 4, 4)
 
 
 def test_neighbours_without_a_vector_type_are_accesses_of_their_own() -> None:
-    text = VECTORS.replace("float4", "float").replace("float2", "float").replace("float3", "float")
     code = "float p = a[4 * i], q = a[4 * i + 1], r = a[4 * i + 2], t = a[4 * i + 3]; b[i] = p + q + r + t;"
     text = f"__global__ void k(const float* a, float* b) {{ {HEAD} {code} }}\n"
     text += (
@@ -376,19 +366,9 @@ def test_bank_conflicts_of_columns(name: str, passes: int) -> None:
     assert launch.static_shared_bytes == 32 * (32 if name == "conflicting" else 33) * 4
 
 
-def test_dynamic_shared_memory_has_the_students_name() -> None:
+def test_dynamic_shared_memory_is_told_apart() -> None:
     launch = launched("dynamic")
-    write, read = access(launch, "writes", "wide"), access(launch, "reads", "wide")
-    assert (write.passes, write.least_passes) == (2, 1)
-    assert (read.passes, read.least_passes) == (1, 1)
     assert (launch.shared_bytes, launch.static_shared_bytes) == (4096, 0)
-
-
-def test_doubles_and_vectors_in_shared_memory_take_phases() -> None:
-    write = access(launched("wide_shared"), "writes", "d")
-    assert (write.width_bytes, write.passes, write.least_passes) == (8, 2, 2)
-    write = access(launched("shared_four", text=VECTORS), "writes", "t")
-    assert (write.width_bytes, write.requests, write.passes, write.least_passes) == (16, 1, 4, 4)
 
 
 # Samples --------------------------------------------------------------------------------------------------------------
@@ -466,10 +446,8 @@ def test_temporaries_and_operators() -> None:
 
 
 def test_large_copies_and_fills_touch_no_memory() -> None:
-    library = built(HOST)
-    kernel = program.Kernel(library, "filled", Signature(PARAMETERS, attrgetter("address")), "", library.path.parent)
     with arena(1 << 22) as (file, request):
-        assert program.call(kernel, request, [file]).trace is not None
+        assert program.call(kernel_of("filled", HOST), request, [file]).trace is not None
         assert os.fstat(file).st_blocks * 512 < 1 << 20
 
 
@@ -480,9 +458,7 @@ def test_the_torch_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     signature = (Parameter("const float*", "x"), Parameter("float*", "y"))
     kernel = program.load(tmp_path / "student.cu", "f", Build(COMPILER, 120.0, None, "sm_90", signature))
     n = 1 << 24
-    with arena(n) as (file, request):
-        trace = decode(encode(program.call(kernel, request, [file]))[4:]).trace
-    assert trace is not None
+    trace = trace_of(kernel, n)
     first, second = trace.launches
     assert [[(one.name, one.bytes, one.is_of_call) for one in launch.tensors] for launch in trace.launches] == [
         [("from", 4 * n, True), ("to", 4 * n, False)],
@@ -497,23 +473,14 @@ def test_the_torch_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_fault_out_of_bounds_ends_the_call() -> None:
-    reply = None
     with pytest.raises(LoadError, match=r"writes y\[1024\], 1 past the last"):
-        reply = answer("past_the_end")
-    assert reply is None
-
-
-def test_a_race_does_not() -> None:
-    write = access(launched("racing"), "writes", "b")
-    assert (write.lanes, write.sectors, write.least_sectors) == (32, 2, 2)
+        traced("past_the_end")
 
 
 def test_a_trace_leaves_checks_as_they_were() -> None:
     launched("racing")
-    library = built(source())
-    kernel = program.Kernel(library, "racing", Signature(PARAMETERS, attrgetter("address")), "", library.path.parent)
     with arena(1024) as (file, request), pytest.raises(LoadError, match="race"):
-        program.call(kernel, MakeCalls(request.arena, request.calls, (), 60.0), [file])
+        program.call(kernel_of("racing"), MakeCalls(request.arena, request.calls, (), 60.0), [file])
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

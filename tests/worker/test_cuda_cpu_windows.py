@@ -45,14 +45,6 @@ def test_a_window_shows_its_memory_over_and_over(memory: int) -> None:
     assert os.pread(memory, 4, 2 * PAGE + 28) == np.float32(42.0).tobytes()
 
 
-def test_more_than_2_to_the_31_elements_take_one_window_of_memory(memory: int) -> None:
-    each = PAGE // 4
-    with windows.repeated(memory, [ref(0, each)], (2**31) // each // 512 + 1) as (x,):
-        assert x.elements > 2**31 // 512
-        seen(x)[-1] = 1.0
-        assert seen(x)[each - 1] == 1.0
-
-
 def test_before_and_after_there_is_nothing_for_16_gib(memory: int) -> None:
     with windows.repeated(memory, [ref(0, PAGE // 4)], 2) as (x,):
         start, libc = x.address, ctypes.CDLL(None, use_errno=True)

@@ -66,7 +66,7 @@ def results(kernel):
 
 kernels = [reduce_rows, reduce_kept, scan_rows, reduce_all]
 before = [results(kernel) for kernel in kernels]
-combining.provide()
+combining.PATCHES.provide()
 after = [results(kernel) for kernel in kernels]
 for (one, _), (other, _) in zip(before, after):
     assert one.any()

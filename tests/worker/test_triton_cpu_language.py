@@ -153,11 +153,6 @@ _add(
     rtol=1e-5,
 )
 _add("transposed", "y = tl.trans(a.reshape(4, 16)).reshape(N)", "a.view(4, 16).T.reshape(N)", ALL)
-_add(
-    "permuted",
-    "y = tl.permute(a.reshape(4, 4, 4), (2, 0, 1)).reshape(N)",
-    "a.view(4, 4, 4).permute(2, 0, 1).reshape(N)",
-)
 _add("joined and split", "c, d = tl.split(tl.join(a, b))\n    y = c - d", "a - b", ALL)
 _add(
     "interleaved",
@@ -166,12 +161,6 @@ _add(
     rtol=1e-5,
 )
 _add("gathered", "y = tl.gather(a, (N - 1 - tl.arange(0, N)), axis=0)", "a.flip(0)")
-_add(
-    "counted",
-    "y = tl.histogram((tl.abs(a) * 10).to(tl.int32) % N, N)",
-    "torch.bincount((a.abs() * 10).int() % N, minlength=N).int()",
-    out="int32",
-)
 _add(
     "matrix product",
     "y = four_times(tl.dot(a.reshape(4, 16), b.reshape(16, 4), input_precision='ieee'))",
@@ -213,12 +202,6 @@ _add(
     "bitwise",
     "i = tl.arange(0, N)\n    y = ((i & 12) | (i ^ 3)) + (i << 2) + (i >> 1) + ~i",
     "(lambda i: ((i & 12) | (i ^ 3)) + (i << 2) + (i >> 1) + ~i)(torch.arange(N)).int()",
-    out="int32",
-)
-_add(
-    "upper half of a product",
-    "i = tl.arange(0, N).to(tl.uint32) * 100000000\n    y = tl.umulhi(i, i).to(tl.int32)",
-    "torch.tensor([(i * 100000000 % 2**32) ** 2 >> 32 for i in range(N)], dtype=torch.int64).int()",
     out="int32",
 )
 _add(

@@ -28,7 +28,7 @@ from triton.runtime.jit import JITFunction
 from grader import protocol
 from grader.protocol import CompiledKernel, Gpu, WorkerError
 from grader.worker import absent_gpu, run, tracing
-from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, place_in
+from grader.worker.errors import MAX_CAUSES, MAX_MESSAGE, clean, describe, name_in
 from grader.worker.grids import GridTooLarge, check_grid
 from grader.worker.nvcc import told
 from grader.worker.texts import texts_of
@@ -56,15 +56,16 @@ class Compiler:
         self._launched: list[tuple[Any, CompiledKernel]] = []
         self.failures: list[tuple[str, WorkerError, WorkerError]] = []
         self._gpu: Gpu | None = None
-        self._caches: dict[
-            tuple[int, str], Any
-        ] = {}  # of compiled kernels, by a function's identity and the architecture
+        # Of compiled kernels, by a function's identity and the architecture.
+        self._caches: dict[tuple[int, str], Any] = {}
         launch, tune = JITFunction.run, Autotuner.run
 
         def compile_only(function: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
             words = io.StringIO()
             try:
-                self._take_cache(function)
+                # Triton caches by device, and here every GPU is device 0.
+                key = id(function), str(driver.active.get_current_target().arch)
+                function.device_caches = self._caches.setdefault(key, defaultdict(function.create_binder))
                 with contextlib.redirect_stdout(words), torch._C.DisableTorchFunction():
                     kernel = launch(function, *args, grid=grid, warmup=True, **options)
                 if kernel is not None:
@@ -85,14 +86,6 @@ class Compiler:
             return tune(tuner, *args, **options)
 
         JITFunction.run, Autotuner.run = compile_only, tune_anew
-
-    def _take_cache(self, function: Any) -> None:
-        """Give a function the cache of the current architecture: Triton caches by device, and here every GPU is device 0."""
-        arch = driver.active.get_current_target().arch
-        key = id(function), str(arch)
-        if key not in self._caches:
-            self._caches[key] = defaultdict(function.create_binder)
-        function.device_caches = self._caches[key]
 
     def _keep(self, kernel: Any, name: str, words: str) -> None:
         """Note a kernel. Raises OutOfResources, as its launch would, if it needs more shared memory or threads than the GPU has."""
@@ -167,7 +160,7 @@ def _line_of(source: str, line: int) -> str:
     """A kernel's line, counted from its `def`, as `"kernel.py", line 7`; "" if the kernel is not the student's."""
     known = getattr(jit, "_triton_jit_function_registry", {})  # Triton 3.6 has none
     for function in list(known.values()):
-        if function.src == source:
+        if function.src == source and (name := name_in(function.fn.__code__.co_filename)):
             before = next(index for index, text in enumerate(function.raw_src) if re.match(r"\s*def\s", text))
-            return place_in(function.fn.__code__.co_filename, function.starting_line_number + before + line - 1)
+            return f'"{name}", line {function.starting_line_number + before + line - 1}'
     return ""

@@ -40,9 +40,8 @@ def provide() -> None:
         if warmup:
             return compiled(function, args, options)
         run(function, *args, grid=grid, warmup=False, **options)
-        return CompiledKernel(
-            function, [_remembered(one) for one in args], {k: _remembered(v) for k, v in options.items()}
-        )
+        remembered = {name: _remembered(one) for name, one in options.items()}
+        return CompiledKernel(function, [_remembered(one) for one in args], remembered)
 
     InterpretedFunction.run = ran
 
@@ -54,8 +53,7 @@ class CompiledKernel:
         self._of = function, args, options
 
     def _kernel(self) -> Any:
-        function, args, options = self._of
-        kernel = compiled(function, args, options)
+        kernel = compiled(*self._of)
         kernel._init_handles()
         return kernel
 

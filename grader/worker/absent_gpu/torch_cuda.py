@@ -99,7 +99,8 @@ def _set_stream(stream: Stream) -> None:
 
 
 @contextlib.contextmanager
-def _nothing(*_: Any, **__: Any) -> Iterator[None]:
+def _range(*_: Any, **__: Any) -> Iterator[None]:
+    """For a block, and as a decorator."""
     yield
 
 
@@ -205,15 +206,15 @@ OTHERS: dict[str, Any] = {
     **{name: _refusing(name) for name in ("cudart", "graph_pool_handle", "list_gpu_processes", "memory_usage")},
 }
 ACCELERATOR = {  # torch.accelerator
-    "is_available": lambda: True,
-    "device_count": lambda: 1,
-    "current_accelerator": lambda *_, **__: torch.device("cuda"),
-    "current_device_index": lambda: 0,
-    "synchronize": lambda *_: None,
+    "is_available": _of_numbers(True),
+    "device_count": _of_numbers(1),
+    "current_accelerator": _of_numbers(torch.device("cuda")),
+    "current_device_index": _of_numbers(0),
+    "synchronize": _of_numbers(None),
 }
 NVTX = {
     **{name: _of_numbers(0) for name in ("range_push", "range_pop", "range_start", "range_end", "mark")},
-    "range": _nothing,
+    "range": _range,
 }
 
 

@@ -13,7 +13,7 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,6 +253,11 @@ class Library:
         path: the library. source: the name of the student's main file, which sentences leave out.
         sizes: the student's names of the sizes, for sentences about an unchecked index.
         told: the compiler's words about the built lines (see `grader/worker/doubles.py`).
+        launches: returns the number of accepted launches since `begin`.
+        stack_was_full: returns whether a signal ended the call because the stack was full, as by endless recursion.
+        in_a_kernel, reached_for: return whether a signal ended the call in a kernel, and the address of that access.
+        unwritten_end_bytes: returns the bytes at the end of a sample's output that a full run would leave unwritten; 0 if
+            the sample does not tell.
 
     Raises:
         Unsupported: the runtime lacks a callback that the compiler calls.
@@ -273,18 +278,34 @@ class Library:
                 raise BuildFailed(told) from None
             raise
         words = ("fault_kind", "fault_text", "refusal", "off_stream_what", "same_value_what", "trace")
-        for name in (*(f"cuda_cpu_{word}" for word in words), "cudaGetErrorName"):
-            getattr(self.functions, name).restype = ctypes.c_char_p
-        sizes = ["place", "base", "launches", "unwritten_end", "stack", "reached_for"]
-        sizes += ["off_stream_place", "same_value_place"]
-        for name in (f"cuda_cpu_{size}" for size in sizes):
-            getattr(self.functions, name).restype = ctypes.c_size_t
+        sizes = (
+            "place",
+            "base",
+            "launches",
+            "unwritten_end",
+            "stack",
+            "reached_for",
+            "off_stream_place",
+            "same_value_place",
+        )
+        kinds: dict[str, type[Any]] = {"cudaGetErrorName": ctypes.c_char_p} | {
+            f"cuda_cpu_{word}": ctypes.c_char_p for word in words
+        }
+        kinds |= {f"cuda_cpu_{size}": ctypes.c_size_t for size in sizes}
+        kinds |= {f"cuda_cpu_{asked}": ctypes.c_bool for asked in ("stack_was_full", "in_a_kernel")}
+        for name, kind in kinds.items():
+            getattr(self.functions, name).restype = kind
+        self.launches: Callable[[], int] = self.functions.cuda_cpu_launches
+        self.stack_was_full: Callable[[], bool] = self.functions.cuda_cpu_stack_was_full
+        self.in_a_kernel: Callable[[], bool] = self.functions.cuda_cpu_in_a_kernel
+        self.reached_for: Callable[[], int] = self.functions.cuda_cpu_reached_for
+        self.unwritten_end_bytes: Callable[[], int] = self.functions.cuda_cpu_unwritten_end
 
     def begin(self, order: int = 0, sample: bool = False, traced: bool = False) -> None:
         """Forget everything of earlier calls. Threads and blocks run forwards (order 0) or backwards (1).
 
         With `sample`, large launches run in part: enough to check the addresses of their accesses, but not their
-        results. With `traced` too; their accesses are counted (see `trace`).
+        results. With `traced` too; their accesses are counted (see `TraceReader`).
         """
         self.functions.cuda_cpu_begin(order, int(sample), int(traced))
 
@@ -320,22 +341,6 @@ class Library:
         found = [one for address in addresses if address for one in self._frames(address)]
         return list(dict.fromkeys(one for one in found if one.file.name in self._own))[:MAX_PLACES]
 
-    def stack_was_full(self) -> bool:
-        """Whether a signal ended the call because the stack was full, as by endless recursion."""
-        return bool(self.functions.cuda_cpu_stack_was_full())
-
-    def in_a_kernel(self) -> bool:
-        """Whether a signal ended the call in a kernel."""
-        return bool(self.functions.cuda_cpu_in_a_kernel())
-
-    def reached_for(self) -> int:
-        """The address of the access at which a signal ended the call."""
-        return int(self.functions.cuda_cpu_reached_for())
-
-    def launches(self) -> int:
-        """The number of accepted launches since `begin`."""
-        return int(self.functions.cuda_cpu_launches())
-
     def new_stream(self) -> int:
         """A new stream, which is not a default stream."""
         stream = ctypes.c_void_p()
@@ -358,21 +363,12 @@ class Library:
             found += [f"{one.file.name}:{one.line}: {words}" for one in stack if one.file.name in self._own][:1]
         return found
 
-    def trace(self) -> str:
-        """What the traced call has done, in the text of tracing.h."""
-        text: bytes = self.functions.cuda_cpu_trace()
-        return text.decode(errors="replace")
-
     def lines(self, addresses: Sequence[int]) -> dict[int, StackFrame]:
         """The student's innermost function and line at each of these addresses of code, where there is one."""
         base = int(self.functions.cuda_cpu_base())
         found = frames_of_all(self.path, [address - base for address in addresses])
         own = {at: [one for one in stack if one.file.name in self._own] for at, stack in found.items()}
         return {at + base: stack[0] for at, stack in own.items() if stack}
-
-    def unwritten_end_bytes(self) -> int:
-        """The bytes at the end of a sample's output that a full run would leave unwritten; 0 if the sample does not tell."""
-        return int(self.functions.cuda_cpu_unwritten_end())
 
     def launch_error(self) -> str | None:
         """The name of cudaGetLastError's error, or None."""

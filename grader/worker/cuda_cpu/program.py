@@ -258,20 +258,15 @@ def load(path: Path, entry: str, build: protocol.Build) -> Kernel:
     except (BuildFailed, nvcc.CompileError) as error:
         raise LoadError("build_failed", str(error), "toolchain") from None
     if form is TorchForm:
-        _check_bound(library, path, entry)
+        tell = library.functions.cuda_cpu_bound
+        tell.restype = ctypes.c_char_p
+        bound = [name.decode() for name in itertools.takewhile(bool, map(tell, itertools.count()))]
+        if entry not in bound:
+            raise torch_form.missing_in_extension(path, entry, bound)
     elif not hasattr(library.functions, entry):
         raise missing_in_library(path, entry, Path(f"{library.path}.o"))
     told = library.told if by_nvcc is None else by_nvcc
     return form(library, entry, signature, told, path.parent)
-
-
-def _check_bound(library: Library, path: Path, entry: str) -> None:
-    """Raises LoadError if the extension does not bind the entry."""
-    tell = library.functions.cuda_cpu_bound
-    tell.restype = ctypes.c_char_p
-    bound = [name.decode() for name in itertools.takewhile(bool, map(tell, itertools.count()))]
-    if entry not in bound:
-        raise torch_form.missing_in_extension(path, entry, bound)
 
 
 def _told(trial: nvcc.TrialBuild, name: str) -> str | None:
@@ -288,36 +283,32 @@ def _told(trial: nvcc.TrialBuild, name: str) -> str | None:
 
 
 def call(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> protocol.Reply:
-    """Make the calls: the outputs of each are in the arena afterwards. Raises LoadError."""
+    """Make the calls: the outputs of each are in the arena afterwards. If a call is traced or has windows, only the first is
+    made. Raises LoadError.
+    """
+    first = request.calls[0]
+
+    def arguments(floats: Sequence[Floats]) -> list[Any]:
+        return [*floats[: len(first.args)], *request.options, *floats[len(first.args) :]]
+
+    launches = None  # unknown where large launches run in part
     try:
         with told_where(request.limit_s, kernel.place):
             if request.record == "trace":
-                return protocol.Reply(trace=_trace(kernel, request, files))
-            launches = _call(kernel, request, files)
+                with _floats(request, files) as (floats, *_):
+                    return protocol.Reply(trace=kernel.trace(arguments(floats)))
+            if request.windows > 1:
+                refs = (*first.args, *first.outputs)
+                with windows.repeated(files[0], refs, request.windows, protocol.SAMPLE_CUT) as floats:
+                    kernel.sample(arguments(floats))
+            else:
+                with _floats(request, files, kernel) as calls:
+                    launches = sum(kernel.call(arguments(floats)) for floats in calls)
     except EndedBySignal as error:
         return protocol.Reply(error=describe(error), broken=True)
     returned = tuple(kernel.returned() for one in request.calls for _ in one.outputs)
     off_stream, same_value = (tuple(one[:200] for one in found) for found in (kernel.off_stream, kernel.same_value))
     return protocol.Reply(returned=returned, launches=launches, off_stream=off_stream, same_value=same_value)
-
-
-def _trace(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> protocol.Trace:
-    """Trace the first call."""
-    inputs, options = len(request.calls[0].args), request.options
-    with _floats(request, files) as (floats, *_):
-        return kernel.trace([*floats[:inputs], *options, *floats[inputs:]])
-
-
-def _call(kernel: Kernel, request: protocol.MakeCalls, files: Sequence[int]) -> int | None:
-    """Make the calls. Returns how many kernels were launched; None if large launches ran in part."""
-    inputs, options = len(request.calls[0].args), request.options
-    if request.windows > 1:
-        first = request.calls[0]
-        with windows.repeated(files[0], (*first.args, *first.outputs), request.windows, protocol.SAMPLE_CUT) as floats:
-            kernel.sample([*floats[:inputs], *options, *floats[inputs:]])
-        return None
-    with _floats(request, files, kernel) as calls:
-        return sum(kernel.call([*floats[:inputs], *options, *floats[inputs:]]) for floats in calls)
 
 
 @contextlib.contextmanager

@@ -54,15 +54,15 @@ def has_vectors(sources: Sequence[str]) -> bool:
 class TraceReader:
     """Makes a `protocol.Trace` of the text of tracing.h.
 
-    Attributes:
+    Args:
         library: the traced library.
         sources: texts of the student's files.
         output: name of the tensor that the call returns.
     """
 
     def __init__(self, library: Library, sources: Sequence[str], output: str) -> None:
-        self._library = library
-        self._records = [line.split(" ") for line in library.trace().splitlines()]
+        told = library.functions.cuda_cpu_trace().decode(errors="replace")
+        self._records = [line.split(" ") for line in told.splitlines()]
         self._output = output
         self._parameters = dict[str, list[str]]()
         self._dynamic = set[str]()
@@ -74,14 +74,13 @@ class TraceReader:
         self._shared = {DYNAMIC_SHARED: "".join(self._dynamic) if len(self._dynamic) == 1 else ""}
 
     def _places(self) -> set[int]:
-        columns = {"launch": (1,), "access": (1,)}
-        places = {int(one[column]) for one in self._records for column in columns.get(one[0], ())}
-        lists = {"tensor": 4, "operator": 4}
-        places |= {at for one in self._records if one[0] in lists for at in _numbers(one[lists[one[0]]])}
+        """The addresses of code in the records."""
+        places = {int(one[1]) for one in self._records if one[0] in ("launch", "access")}
+        places |= {at for one in self._records if one[0] in ("tensor", "operator") for at in _numbers(one[4])}
         return places - {0}
 
     def trace(self) -> protocol.Trace:
-        operators = list[protocol.TracedOperator]()
+        operators = defaultdict[tuple[str, str], list[int]](lambda: [0, 0, 0])
         of_launches = list[list[list[str]]]()
         for record in self._records:
             kind, numbers = record[0], record[1:]
@@ -97,20 +96,17 @@ class TraceReader:
                 number = int(numbers[0])
                 self._memory[number] = self._memory[number]._replace(name=self._output)
             elif kind == "operator":
-                operators.append(self._operator(numbers))
+                *counts, places, name = numbers
+                sums = operators[name[:MAX_OPERATOR], self._place(_numbers(places))[:MAX_NAME]]
+                sums[:] = [one + int(more) for one, more in zip(sums, counts, strict=True)]
         launches = tuple(self._launch(one) for one in of_launches)
-        return protocol.Trace(launches, _folded(operators))
+        folded = (protocol.TracedOperator(*key, *counts) for key, counts in operators.items())
+        return protocol.Trace(launches, tuple(folded)[:MAX_OPERATORS])
 
     def _tensor(self, fields: list[str]) -> DeclaredTensor:
         _, size, is_of_call, places, *name = fields
         where = self._place(_numbers(places)) if not int(is_of_call) else ""
         return DeclaredTensor(" ".join(name) + (f" ({where})" if where else ""), int(size), bool(int(is_of_call)))
-
-    def _operator(self, fields: list[str]) -> protocol.TracedOperator:
-        calls, read, written, places, name = fields
-        return protocol.TracedOperator(
-            name[:MAX_OPERATOR], self._place(_numbers(places))[:MAX_NAME], int(calls), int(read), int(written)
-        )
 
     def _place(self, places: list[int]) -> str:
         """The student's innermost line among these addresses, as `kernel.cu:12`; "" if there is none."""
@@ -178,17 +174,6 @@ class TraceReader:
             protocol.TracedAccess(**(site._asdict() | dict(zip(COUNTS, counts, strict=True))))
             for site, counts in sorted(largest)
         )
-
-
-def _folded(operators: list[protocol.TracedOperator]) -> tuple[protocol.TracedOperator, ...]:
-    """One record for each name and place."""
-    sums = dict[tuple[str, str], list[int]]()
-    for one in operators:
-        sums.setdefault((one.name, one.place), [0, 0, 0])
-        counts = (one.calls, one.read_bytes, one.written_bytes)
-        sums[one.name, one.place] = [a + b for a, b in zip(sums[one.name, one.place], counts, strict=True)]
-    found = [protocol.TracedOperator(name, place, *counts) for (name, place), counts in sums.items()]
-    return tuple(found[:MAX_OPERATORS])
 
 
 def _numbers(text: str) -> list[int]:

@@ -9,7 +9,7 @@ memory.
 | a traced call | tracing.py |
 | its time; autotuned kernels | shortcuts.py; autotuning.py |
 
-`patches.py` has all names that are changed.
+`patches.py` is how they change the interpreter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import warnings
 
 
 def provide() -> None:
-    """Change the interpreter of this process, for good. Raises RuntimeError if this Triton lacks a name that is changed."""
+    """Change the interpreter of this process, for good. Raises RuntimeError if this Triton lacks a name that is needed."""
+    from triton.runtime import interpreter
+
     from grader.worker.triton_cpu import (
         arguments,
         arithmetic,
@@ -34,18 +36,22 @@ def provide() -> None:
         syntax,
     )
 
-    patches.check()
+    # What is called as it is
+    patches.found(interpreter, "_unwrap_tensor")
+    patches.found(interpreter._LangPatchScope, "restore")
+    patches.found(interpreter.TensorDescHandle, "materialize_pointers")
+    patches.found(interpreter.interpreter_semantic, "to_tensor")
     # NumPy's, of overflows: a GPU gives none.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"triton\.")
     # Each wraps what the ones before it have made: `checking` sees what a kernel does, and not how that is computed.
     shortcuts.provide()
-    bfloat16.provide()
+    bfloat16.PATCHES.provide()
     arithmetic.provide()
-    arguments.provide()
+    arguments.PATCHES.provide()
     names.provide()
-    statements.provide()
-    syntax.provide()
+    statements.PATCHES.provide()
+    syntax.PATCHES.provide()
     checking.provide()
     autotuning.provide()
     libdevice.provide()
-    combining.provide()
+    combining.PATCHES.provide()

@@ -6,6 +6,7 @@ are right in Triton's main branch since February 2026, and in no release before 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,47 +15,43 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpretedFunction, TensorHandle
 from triton.runtime.jit import KernelParam
 
+from grader.worker.triton_cpu.patches import Patches
 
-def provide() -> None:
-    """Patch the interpreter, which gives a bool 32 bits and then refuses the bool, gives an int from 2^31 on 32 of its 64
-    bits, and makes a tensor of each int and of no float.
-    """
-    convert, run = interpreter._implicit_cvt, InterpretedFunction.run
-
-    def converted(argument: Any) -> Any:
-        if isinstance(argument, _Constant):
-            return int(argument)
-        if isinstance(argument, bool):
-            return tl.tensor(TensorHandle(np.array([argument]), tl.int1), tl.int1)
-        if isinstance(argument, float):  # times a block of half precision it gives float32
-            return tl.tensor(TensorHandle(np.array([argument], dtype=np.float32), tl.float32), tl.float32)
-        result = convert(argument)
-        if isinstance(argument, int):
-            result.handle.data = result.handle.data.astype(interpreter._get_np_dtype(result.dtype))
-        return result
-
-    def ran(function: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
-        names = _specialized(function)
-        given = [
-            _marked(one) if name in names else one for name, one in zip(function.arg_names, arguments, strict=False)
-        ]
-        named = {name: _marked(one) if name in names else one for name, one in named.items()}
-        return run(function, *given, *arguments[len(given) :], grid=grid, warmup=warmup, **named)
-
-    interpreter._implicit_cvt, InterpretedFunction.run = converted, ran
+PATCHES = Patches()
 
 
 class _Constant(int):
     """An argument that stays a number of Python's in the kernel."""
 
 
-def _marked(argument: Any) -> Any:
-    return _Constant(1) if type(argument) is int and argument == 1 else argument
+@PATCHES.replace(interpreter, "_implicit_cvt")
+def _converted(convert: Callable[..., Any], argument: Any) -> Any:
+    """The interpreter gives a bool 32 bits and then refuses it, gives an int from 2^31 on 32 of its 64 bits, and makes a
+    tensor of each int and of no float.
+    """
+    if isinstance(argument, _Constant):
+        return int(argument)
+    if isinstance(argument, bool):
+        return tl.tensor(TensorHandle(np.array([argument]), tl.int1), tl.int1)
+    if isinstance(argument, float):  # times a block of half precision it gives float32
+        return tl.tensor(TensorHandle(np.array([argument], dtype=np.float32), tl.float32), tl.float32)
+    result = convert(argument)
+    if isinstance(argument, int):
+        result.handle.data = result.handle.data.astype(interpreter._get_np_dtype(result.dtype))
+    return result
 
 
-def _specialized(function: Any) -> set[str]:
-    """The parameters of a kernel for whose value 1 Triton compiles it anew."""
+@PATCHES.replace(InterpretedFunction, "run")
+def _run(run: Callable[..., Any], function: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> Any:
     left = set(function.kwargs.get("do_not_specialize") or ())
     parameters = enumerate(inspect.signature(function.fn).parameters.values())
     known = [KernelParam(number, one, bool(left & {number, one.name}), False) for number, one in parameters]
-    return {one.name for one in known if not (one.do_not_specialize or one.is_constexpr or one.annotation_type)}
+    # The parameters for whose value 1 Triton compiles the kernel anew
+    names = {one.name for one in known if not (one.do_not_specialize or one.is_constexpr or one.annotation_type)}
+
+    def marked(name: str, argument: Any) -> Any:
+        return _Constant(1) if name in names and type(argument) is int and argument == 1 else argument
+
+    given = [marked(name, one) for name, one in zip(function.arg_names, arguments, strict=False)]
+    named = {name: marked(name, one) for name, one in named.items()}
+    return run(function, *given, *arguments[len(given) :], grid=grid, warmup=warmup, **named)

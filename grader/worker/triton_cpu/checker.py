@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grader.protocol import FILL_BYTE
-from grader.worker.errors import KernelFault, place_in
+from grader.worker.errors import KernelFault, is_own_file
 from grader.worker.triton_cpu.bfloat16 import to_bits
-from grader.worker.triton_cpu.memory import Addresses, Given, KnownMemory, LastAccess
-from grader.worker.triton_cpu.order import AccessOrder, Ids
+from grader.worker.triton_cpu.memory import Addresses, Given, KnownMemory
+from grader.worker.triton_cpu.order import AccessOrder, Ids, Program
 from grader.worker.triton_cpu.threads import EVERY, Block, differ
 
 # An element of so many bytes with the fill pattern was never written; in a smaller element the fill pattern may be a computed value.
@@ -33,6 +32,7 @@ FILLED_BYTES = 4
 BFLOAT16_BYTES = 2
 MAX_FRAMES = 40
 TAKEN_FOR_CONTIGUOUS = "an index that takes a tensor to be contiguous: torch.empty_like(x) has the strides of x"
+CONFLICTS = {"reads": ("writes", "updates"), "writes": ("updates", "writes", "reads"), "updates": ("writes", "reads")}
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 Mask = NDArray[np.bool_]
 Read = Callable[[Addresses, int], NDArray[Any]]
@@ -86,9 +86,8 @@ class Checker:
         self._order = AccessOrder()
         self._kernel, self._axes, self._warps = "the kernel", 1, 1
         self._grid: tuple[int, ...] = ()
-        self._program: tuple[int, ...] = ()
+        self._program: Program = ()
         self._stale: dict[int, str] = {}  # numbers of which some threads may have an old value, by address: why
-        self._is_own: dict[CodeType, bool] = {}
 
     def begin_launch(self, kernel: str, grid: Sequence[int], warps: int) -> None:
         self._kernel, self._grid, self._program, self._warps = kernel, tuple(grid), (), warps
@@ -96,7 +95,7 @@ class Checker:
         self._order.begin_launch()
 
     def reach(
-        self, pointers: Any, mask: Mask, width: int, program: tuple[int, ...], verb: str, unguarded: str
+        self, pointers: Any, mask: Mask, width: int, program: Program, verb: str, unguarded: str
     ) -> UnmaskedLanes | None:
         """The lanes of an access before it is made; None if all are masked. Raises KernelFault if a lane is out of
         bounds.
@@ -150,15 +149,15 @@ class Checker:
         if region.is_input or (places := region.elements(lanes.addresses, lanes.width)) is None:
             return
         if is_volatile:
-            self._order.meet(region.atomics.numbers[places])
-            self._order.meet(region.writes.numbers[places])
+            self._order.meet(region.last["updates"].numbers[places])
+            self._order.meet(region.last["writes"].numbers[places])
         else:
-            self._check_order(lanes, places, "reads", {"writes": region.writes, "updates": region.atomics})
+            self._check_order(lanes, places, "reads")
         self._check_written(lanes, places, values)
-        unread = region.reads.numbers[places] < self._order.launch
+        unread = region.last["reads"].numbers[places] < self._order.launch
         if unread.any():
-            number = self._order.note(*self._where(), lanes.shape)
-            region.reads.put(places[unread], number, EVERY if self.loads_a_number else lanes.numbers()[unread])
+            number = self._order.note(self._where()[1], lanes.shape)
+            region.last["reads"].put(places[unread], number, EVERY if self.loads_a_number else lanes.numbers()[unread])
 
     def stores(self, lanes: UnmaskedLanes, values: NDArray[Any], read: Read) -> None:
         """Check a store before it is made. `read` returns the bits at addresses now. Raises KernelFault."""
@@ -172,11 +171,10 @@ class Checker:
             if (marked := changed()).any():
                 self._changes_input(lanes, int(np.argmax(marked)))
         elif (places := region.elements(lanes.addresses, lanes.width)) is not None:
-            earlier = {"updates": region.atomics, "writes": region.writes, "reads": region.reads}
             if self._stale and len(places) > 1:
                 self._raise("race", next(iter(self._stale.values())))
-            self._check_order(lanes, places, "writes", earlier, changed)
-            region.writes.put(places, self._order.note(*self._where(), lanes.shape), lanes.numbers())
+            self._check_order(lanes, places, "writes", changed)
+            region.last["writes"].put(places, self._order.note(self._where()[1], lanes.shape), lanes.numbers())
 
     def updates(self, lanes: UnmaskedLanes) -> None:
         """Check an atomic before it is made. Raises KernelFault."""
@@ -184,15 +182,15 @@ class Checker:
         if region.is_input:
             self._changes_input(lanes, 0)
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
-            self._check_order(lanes, places, "updates", {"writes": region.writes, "reads": region.reads})
+            self._check_order(lanes, places, "updates")
 
     def updated(self, lanes: UnmaskedLanes, values: NDArray[Any]) -> None:
         """Check an atomic after it is made, by the values that it found. Raises KernelFault."""
         region = lanes.given.region
         if (places := region.elements(lanes.addresses, lanes.width)) is not None:
             self._check_written(lanes, places, values)
-            self._order.meet(region.atomics.numbers[places])
-            region.atomics.put(places, self._order.note(*self._where(), lanes.shape), lanes.numbers())
+            self._order.meet(region.last["updates"].numbers[places])
+            region.last["updates"].put(places, self._order.note(self._where()[1], lanes.shape), lanes.numbers())
             self.threads_meet()
 
     def _check_order(
@@ -200,16 +198,11 @@ class Checker:
         lanes: UnmaskedLanes,
         places: NDArray[np.int64],
         verb: str,
-        earlier: dict[str, LastAccess],
         changed: Callable[[], Mask] | None = None,
     ) -> None:
-        """Look for unordered accesses by other programs. Of a store, only lanes that have `changed` a value count.
-
-        Args:
-            verb: of this access.
-            earlier: the last accesses of the kinds that conflict with this one, by their verbs.
-        """
-        for other_verb, accesses in earlier.items():
+        """Look for unordered accesses by other programs. Of a store, only lanes that have `changed` a value count."""
+        for other_verb in CONFLICTS[verb]:
+            accesses = lanes.given.region.last[other_verb]
             if accesses.last < self._order.launch:
                 continue
             numbers = accesses.numbers[places]
@@ -226,7 +219,7 @@ class Checker:
             self._raise(
                 "race",
                 f"{verb} {self._place(lanes, lane)} in {self._line()}, and {self._name(other.program)} {other_verb} it in "
-                f"{_line_of(other.code, other.line)}: nothing orders the two, and a GPU runs programs in any order{cause}",
+                f"{_line_of(other.line)}: nothing orders the two, and a GPU runs programs in any order{cause}",
             )
 
     def _check_threads(
@@ -258,7 +251,7 @@ class Checker:
                 continue
             words = (
                 f"{verb} {self._place(lanes, int(np.argmax(marked)))} in {self._line()}, and another thread of the same program "
-                f"{other_verb} it in {_line_of(other.code, other.line)}, with no tl.debug_barrier() between: on a GPU a program is many "
+                f"{other_verb} it in {_line_of(other.line)}, with no tl.debug_barrier() between: on a GPU a program is many "
                 "threads, and each goes on without waiting for the others"
             )
             if not by_all:
@@ -271,7 +264,7 @@ class Checker:
             return
         unwritten = lanes.bits(values) == int.from_bytes(bytes([FILL_BYTE]) * lanes.width, "little")
         if unwritten.any():
-            unwritten &= (region.writes.numbers[places] == 0) & (region.atomics.numbers[places] == 0)
+            unwritten &= (region.last["writes"].numbers[places] == 0) & (region.last["updates"].numbers[places] == 0)
         if unwritten.any():
             self._raise(
                 "unwritten memory",
@@ -293,28 +286,24 @@ class Checker:
         self.fault = self.fault or fault
         raise fault
 
-    def _name(self, program: tuple[int, ...]) -> str:
+    def _name(self, program: Program) -> str:
         """`program 3`, or `program (3, 1)` in a grid with two axes."""
         return f"program {program[0] if self._axes == 1 else program[: self._axes]}"
 
-    def _where(self) -> tuple[CodeType | None, int]:
-        """The innermost line of the submission that runs."""
+    def _where(self) -> tuple[str, int]:
+        """The file and the innermost line of the submission that runs; ("", 0) if they are not known."""
         frame: Any = sys._getframe(1)
         for _ in range(MAX_FRAMES):
             if frame is None:
                 break
-            code = frame.f_code
-            is_own = self._is_own.get(code)
-            if is_own is None:
-                is_own = self._is_own[code] = bool(place_in(code.co_filename, 1))
-            if is_own:
-                return code, frame.f_lineno
+            if is_own_file(frame.f_code.co_filename):
+                return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
-        return None, 0
+        return "", 0
 
     def _line(self) -> str:
-        return _line_of(*self._where())
+        return _line_of(self._where()[1])
 
 
-def _line_of(code: CodeType | None, line: int) -> str:
-    return "a line that is not known" if code is None else f"line {line}"
+def _line_of(line: int) -> str:
+    return f"line {line}" if line else "a line that is not known"

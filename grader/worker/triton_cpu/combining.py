@@ -16,6 +16,9 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
+from grader.worker.triton_cpu.patches import Patches
+
+PATCHES = Patches()
 _on_blocks = 0  # calls of student's functions with blocks that are in progress
 
 
@@ -23,27 +26,27 @@ class _NoBranch(Exception):
     """A function branches on a block."""
 
 
-def provide() -> None:
-    """Patch the interpreter to call functions on blocks if possible."""
-    patch = interpreter._patch_lang_tensor
+@PATCHES.replace(interpreter, "_patch_lang_tensor")
+def _patch(patch: Callable[..., Any], tensor: Any, scope: Any) -> None:
+    patch(tensor, scope)
+    is_true = tensor.__bool__
 
-    def patched(tensor: Any, scope: Any) -> None:
-        patch(tensor, scope)
-        tensor.__bool__ = _only_of_numbers(tensor.__bool__)  # the scope has the methods before the patch
-
-    interpreter._patch_lang_tensor = patched
-    reduce, scan = interpreter.ReduceOps.generic_reduce, interpreter.ScanOps.generic_scan
-    interpreter.ReduceOps.generic_reduce = lambda self, given: _or_else(_reduce, reduce, self, given)
-    interpreter.ScanOps.generic_scan = lambda self, given: _or_else(_scan, scan, self, given)
-
-
-def _only_of_numbers(is_true: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    def ask(tensor: Any) -> bool:
-        if _on_blocks and tensor.handle.data.size > 1:
+    def ask(one: Any) -> bool:
+        if _on_blocks and one.handle.data.size > 1:
             raise _NoBranch
-        return is_true(tensor)
+        return bool(is_true(one))
 
-    return ask
+    tensor.__bool__ = ask  # the scope has the methods before the patch
+
+
+@PATCHES.replace(interpreter.ReduceOps, "generic_reduce")
+def _reduced(reduce: Callable[..., Any], operation: Any, given: Any) -> Any:
+    return _or_else(_reduce, reduce, operation, given)
+
+
+@PATCHES.replace(interpreter.ScanOps, "generic_scan")
+def _scanned(scan: Callable[..., Any], operation: Any, given: Any) -> Any:
+    return _or_else(_scan, scan, operation, given)
 
 
 def _or_else(fast: Callable[[Any, Any], Any], slow: Callable[[Any, Any], Any], operation: Any, given: Any) -> Any:

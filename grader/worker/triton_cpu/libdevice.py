@@ -16,7 +16,10 @@ from triton.language.extra import cuda, libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter
 
+from grader.worker.triton_cpu.patches import Patches
+
 PREFIX = "__nv_"
+PATCHES = Patches()
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 # By symbol, without its prefix and without the f of float32 symbols. Functions in other rounding modes are left to a
@@ -81,7 +84,7 @@ def provide() -> None:
     """Patch the interpreter, replace the stubs of `triton.language.extra.libdevice` by CUDA's declarations, and let
     kernels call the other functions of `triton.language.extra.cuda`, of which most need a GPU.
     """
-    interpreter.InterpreterBuilder.create_extern_elementwise = _create_extern_elementwise
+    PATCHES.provide()
     declared = {name: _bound(one) for name, one in vars(cuda_libdevice).items() if _is_function(one, cuda_libdevice)}
     for name, stub in list(vars(libdevice).items()):
         if _is_function(stub, libdevice):
@@ -108,9 +111,15 @@ def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _create_extern_elementwise(
-    _builder: Any, _library: str, _path: str, symbol: str, arguments: list[Any], result: Any, _is_pure: bool
+@PATCHES.replace(interpreter.InterpreterBuilder, "create_extern_elementwise")
+def _created(
+    _before: Any, _builder: Any, _library: str, _path: str, symbol: str, arguments: Any, result: Any, _: bool
 ) -> Any:
+    return computed(symbol, arguments, result)
+
+
+def computed(symbol: str, arguments: list[Any], result: Any) -> Any:
+    """The handle of what a function of libdevice gives. Raises NotImplementedError for a function that is not known."""
     name = symbol.removeprefix(PREFIX)
     function = FUNCTIONS.get(name) or FUNCTIONS.get(name.removesuffix("f"))
     if function is None or not symbol.startswith(PREFIX):

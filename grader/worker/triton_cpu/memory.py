@@ -22,6 +22,7 @@ from grader.worker.triton_cpu.writers import Writers
 
 Addresses = NDArray[np.uint64]
 ANYWHERE = 1 << 63
+VERBS = ("reads", "writes", "updates")  # Kinds of accesses; an atomic updates.
 
 
 class LastAccess:
@@ -49,7 +50,7 @@ class Region:
         is_empty: allocated by torch.empty or the like during the call, and filled with the fill pattern.
         is_touched: an operator of PyTorch has written into the region since.
         width: bytes of an element. 0 after accesses of different widths: the region is no longer followed.
-        writes, reads, atomics: the last access of each kind to each element; of reads, the first in a launch.
+        last: by verb, the last access of each kind to each element; of reads, the first in a launch.
     """
 
     start: int
@@ -58,16 +59,14 @@ class Region:
     is_empty: bool = False
     is_touched: bool = False
     width: int | None = None
-    writes: LastAccess = field(default_factory=LastAccess)
-    reads: LastAccess = field(default_factory=LastAccess)
-    atomics: LastAccess = field(default_factory=LastAccess)
+    last: dict[str, LastAccess] = field(default_factory=lambda: {verb: LastAccess() for verb in VERBS})
 
     def elements(self, addresses: Addresses, width: int) -> NDArray[np.int64] | None:
-        """The indices of these elements in `writes`, `reads` and `atomics`; None if the region is not followed."""
+        """The indices of these elements in `last`; None if the region is not followed."""
         if self.width is None:
             self.width = width
             count = (self.end - self.start + width - 1) // width
-            self.writes, self.reads, self.atomics = LastAccess(count), LastAccess(count), LastAccess(count)
+            self.last = {verb: LastAccess(count) for verb in VERBS}
         elif self.width != width:
             self.width = 0
         if not self.width:
@@ -149,10 +148,6 @@ class KnownMemory:
             return operator(*arguments, **options)
         self.writers.note(by_host=True, tensors=on_cpu([*arguments, *options.values()]))
         result = operator(*arguments, **options)
-        self._note(operator, arguments, options, result)
-        return result
-
-    def _note(self, operator: Any, arguments: Sequence[Any], options: dict[str, Any], result: Any) -> None:
         written = [tensor for _, tensors in written_by(operator, arguments, options) for tensor in tensors]
         for tensor in written:
             if (region := self._regions.get(allocation(tensor)[0])) is not None:
@@ -167,6 +162,7 @@ class KnownMemory:
                 ctypes.memset(start, FILL_BYTE, end - start)
                 self._regions[start] = Region(start, end, is_empty=True)
         self.writers.end_operator(operator, arguments, written, made)
+        return result
 
     def given(self, tensor: torch.Tensor) -> Given:
         """A tensor as an argument of a kernel. A view may reach its whole allocation; in the arena, the whole input."""

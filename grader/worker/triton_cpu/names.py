@@ -14,7 +14,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import triton.language as tl
 from triton import knobs
@@ -23,72 +23,57 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter
 from triton.runtime.jit import JITCallable
 
+from grader.worker.triton_cpu.patches import Patches
+
 REFUSED = "_grader_refused_name"  # A kernel's globals have the function that refuses a name under this name.
 ELEMENTWISE = {"max": "maximum", "min": "minimum"}  # Python's names, and those of Triton's language.
 LOOPS = (tl.range, tl.static_range)  # Triton's loops, before the interpreter replaces them.
+PATCHES = Patches()
 
 
 def provide() -> None:
-    """Have the interpreter, which compiles a kernel's text anew, compile the text inside a function whose parameters are
-    those names.
-    """
-    execute = FunctionRewriter._compile_and_exec
-
-    def executed(rewriter: Any, tree: ast.Module) -> Any:
-        kernel = enclosed(rewriter, tree)
-        # The interpreter knows a constant by the text `tl.constexpr`, and a GPU's compiler by the word in it.
-        kernel.__annotations__ |= {
-            name: "constexpr" for name, one in rewriter.fn.__annotations__.items() if "constexpr" in str(one)
-        }
-        return kernel
-
-    def enclosed(rewriter: Any, tree: ast.Module) -> Any:
-        tree = ast.fix_missing_locations(_Refusal(_refused_names(rewriter.fn)).visit(tree))
-        own = _own_names(rewriter.fn)
-        if not own:
-            return execute(rewriter, tree)
-        (kernel,) = tree.body
-        header = f"def {rewriter.fn.__name__}({', '.join(own)}): return {rewriter.fn.__name__}"
-        enclosing: Any = ast.parse(header).body[0]
-        enclosing.body.insert(0, kernel)
-        return execute(rewriter, ast.Module([enclosing], []))(**own)
-
-    FunctionRewriter._compile_and_exec = executed
-    setattr(interpreter, REFUSED, _refuse)
-    _have_methods_of_blocks_found()
-    _have_combine_functions_compiled_anew()
-    # The interpreter takes the last line that begins with `def`, which may be a docstring's.
-    FunctionRewriter._find_def = lambda _, lines: next(
-        number for number, line in enumerate(lines, 1) if line.lstrip().startswith("def ")
-    )
-
-
-def _have_methods_of_blocks_found() -> None:
-    """Mark the methods of a block that are functions of `tl.math`: Triton marks the functions alone, and the interpreter replaces
-    what is marked. NumPy would call such a method of a block that it is given, and a GPU has no NumPy.
-    """
+    """Change the interpreter, which compiles a kernel's text anew, and the methods of a block."""
+    PATCHES.provide()
+    # Triton marks the functions of `tl.math` alone, and the interpreter replaces what is marked. NumPy would call such a
+    # method of a block that it is given, and a GPU has no NumPy.
     for name, method in vars(tl.tensor).items():
-        if (
-            inspect.isfunction(method)
-            and hasattr(tl.math, name)
-            and "_semantic" in inspect.signature(method).parameters
-        ):
+        is_method = inspect.isfunction(method) and hasattr(tl.math, name)
+        if is_method and "_semantic" in inspect.signature(method).parameters:
             setattr(method, tl.core.TRITON_BUILTIN, True)
     tl.tensor.__array_ufunc__ = None
 
 
-def _have_combine_functions_compiled_anew() -> None:
+@PATCHES.replace(FunctionRewriter, "_compile_and_exec")
+def _compiled(compile: Callable[..., Any], rewriter: Any, tree: ast.Module) -> Any:
+    """Compile a kernel inside a function whose parameters are the kernel's names."""
+    function = rewriter.fn
+    tree = ast.fix_missing_locations(_Refusal(_refused_names(function)).visit(tree))
+    if own := _own_names(function):
+        enclosing: Any = ast.parse(f"def {function.__name__}({', '.join(own)}): return {function.__name__}").body[0]
+        enclosing.body[:0] = tree.body
+        kernel = compile(rewriter, ast.Module([enclosing], []))(**own)
+    else:
+        kernel = compile(rewriter, tree)
+    # The interpreter knows a constant by the text `tl.constexpr`, and a GPU's compiler by the word in it.
+    constants = [name for name, one in function.__annotations__.items() if "constexpr" in str(one)]
+    kernel.__annotations__ |= dict.fromkeys(constants, "constexpr")
+    return kernel
+
+
+@PATCHES.replace(FunctionRewriter, "_find_def")
+def _find_def(_before: Any, _rewriter: Any, lines: list[str]) -> int:
+    """The interpreter takes the last line that begins with `def`, which may be a docstring's."""
+    return next(number for number, line in enumerate(lines, 1) if line.lstrip().startswith("def "))
+
+
+@PATCHES.replace(interpreter.ReduceScanOpInterface, "__init__")
+def _combining(make: Callable[..., None], operation: Any, axis: Any, combine: Any) -> None:
     """Have `tl.reduce` and `tl.associative_scan` call a student's function as a kernel calls one: with the names that it has on a
     GPU. The interpreter would call it as it stands in the file.
     """
-    make = interpreter.ReduceScanOpInterface.__init__
-
-    def made(operation: Any, axis: Any, combine: Any) -> None:
-        if isinstance(combine, interpreter.InterpretedFunction) and not _is_tritons(combine.fn):
-            combine = SimpleNamespace(fn=combine.rewrite())
-        make(operation, axis, combine)
-
-    interpreter.ReduceScanOpInterface.__init__ = made
+    if isinstance(combine, interpreter.InterpretedFunction) and not is_tritons(combine.fn):
+        combine = SimpleNamespace(fn=combine.rewrite())
+    make(operation, axis, combine)
 
 
 def _own_names(function: Any) -> dict[str, Any]:
@@ -119,7 +104,7 @@ def _enclosing_variables(function: Any) -> dict[str, Any]:
 
 def _refused_names(function: Any) -> dict[str, str]:
     """Why a GPU's compiler does not take a name that a kernel uses, by name."""
-    if _is_tritons(function) or knobs.compilation.allow_non_constexpr_globals:
+    if is_tritons(function) or knobs.compilation.allow_non_constexpr_globals:
         return {}
     enclosing = _enclosing_variables(function)
     scope, names = function.__globals__ | enclosing, {*_loaded_names(function.__code__), *enclosing}
@@ -127,7 +112,8 @@ def _refused_names(function: Any) -> dict[str, str]:
     return {name: why for name in names if (why := _why_refused(name, scope))}
 
 
-def _is_tritons(function: Any) -> bool:
+def is_tritons(function: Any) -> bool:
+    """Whether a function that the interpreter compiles is one of Triton's own."""
     return str(function.__module__).startswith("triton.")
 
 
@@ -153,7 +139,8 @@ def _why_refused(name: str, scope: Mapping[str, Any]) -> str:
     return f"Cannot access global variable {name} from within @jit'ed function"
 
 
-def _refuse(why: str) -> None:
+@PATCHES.add(interpreter, REFUSED)
+def _refuse(why: str) -> NoReturn:
     raise NameError(why)
 
 

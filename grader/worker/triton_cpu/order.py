@@ -7,7 +7,6 @@ the earlier program touched by an atomic after its access, or if other programs 
 
 from __future__ import annotations
 
-from types import CodeType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +15,13 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32]
 
 
-class Access(NamedTuple):
-    """The program that made an access, the access's place in the code, and the shape of its block."""
+Program = tuple[int, ...]  # a program's index in the grid
 
-    program: tuple[int, ...]
-    code: CodeType | None
+
+class Access(NamedTuple):
+    """An access, with its line (0: unknown) and the shape of its block."""
+
+    program: Program
     line: int
     shape: tuple[int, ...]
 
@@ -37,37 +38,32 @@ class AccessOrder:
     def __init__(self) -> None:
         self.now = 0
         self.launch = self.program = self.met = 1
-        self._programs: list[tuple[int, ...]] = []
-        self._running = 0
-        # Program, code, line and shape of each access of the launch.
-        self._made: list[tuple[int, CodeType | None, int, tuple[int, ...]]] = []
+        self._running: Program = ()
+        self._made: list[Access] = []  # of the launch
         # By program: the programs that its atomics have met, and the last atomic of each.
-        self._met: dict[int, dict[int, int]] = {}
-        self._reached: dict[int, int] | None = None
+        self._met: dict[Program, dict[Program, int]] = {}
+        self._reached: dict[Program, int] | None = None
 
     def begin_launch(self) -> None:
         self.launch = self.program = self.now + 1
-        self._programs, self._made, self._met, self._reached = [], [], {}, None
+        self._made, self._met, self._reached = [], {}, None
 
-    def begin_program(self, grid_index: tuple[int, ...]) -> None:
+    def begin_program(self, program: Program) -> None:
         self.program = self.met = self.now + 1
-        self._programs.append(grid_index)
-        self._running = len(self._programs) - 1
-        self._reached = None
+        self._running, self._reached = program, None
 
     def threads_meet(self) -> None:
         self.met = self.now + 1
 
-    def note(self, code: CodeType | None, line: int, shape: tuple[int, ...]) -> int:
+    def note(self, line: int, shape: tuple[int, ...]) -> int:
         """The number of a new access of the running program."""
-        self._made.append((self._running, code, line, shape))
+        self._made.append(Access(self._running, line, shape))
         self.now += 1
         return self.now
 
     def access(self, number: int) -> Access:
         """The access of this launch with this number."""
-        program, code, line, shape = self._made[number - self.launch]
-        return Access(self._programs[program], code, line, shape)
+        return self._made[number - self.launch]
 
     def meet(self, atomics: Ids) -> None:
         """The running program touches elements that these atomics have touched before: it is now ordered after their
@@ -78,7 +74,7 @@ class AccessOrder:
             return
         met = self._met.setdefault(self._running, {})
         for number in np.unique(others).tolist():
-            owner = self._made[number - self.launch][0]
+            owner = self.access(number).program
             met[owner] = max(met.get(owner, 0), number)
         self._reached = None
 
@@ -90,13 +86,13 @@ class AccessOrder:
         if self._met.get(self._running):
             reached = self._reach()
             for number in np.unique(numbers[others]).tolist():
-                if reached.get(self._made[number - self.launch][0], 0) >= number:
+                if reached.get(self.access(number).program, 0) >= number:
                     others &= numbers != number
             if not others.any():
                 return None
         return others
 
-    def _reach(self) -> dict[int, int]:
+    def _reach(self) -> dict[Program, int]:
         """The programs ordered before the running one, each with the last access of its ordered past."""
         if self._reached is None:
             self._reached, waiting = {}, [self._running]

@@ -1,4 +1,4 @@
-"""The names in Triton's interpreter that this room and `absent_gpu/kernels.py` change or need; their modules say why.
+"""How the modules of this room change Triton's interpreter: a function of theirs is called in place of one of the interpreter's.
 
 Read in triton 3.6.0 and 3.7.1. A Triton without one of the names is refused with that name, because kernels would run
 unchecked or compute nonsense.
@@ -6,58 +6,55 @@ unchecked or compute nonsense.
 
 from __future__ import annotations
 
-from functools import reduce
+import functools
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
-from triton.runtime import interpreter
-
-BUILDER = (
-    *(
-        "add",
-        "sub",
-        "select",
-        "bitcast",
-        "int_to_ptr",
-        "ptr_to_int",
-        "fp_to_fp",
-        "fabs",
-        "maxnumf",
-        "minnumf",
-        "clampf",
-    ),
-    *(
-        "masked_load",
-        "masked_store",
-        "atomic_rmw",
-        "atomic_cas",
-        "barrier",
-        "dot",
-        "get_program_id",
-        "extern_elementwise",
-    ),
-)
-NAMES = (
-    *(f"InterpreterBuilder.create_{name}" for name in BUILDER),
-    *("InterpreterBuilder.cast_impl", "interpreter_builder.codegen_fns", "interpreter_builder.options"),
-    *("TensorHandle.__post_init__", "TensorDescHandle.materialize_pointers", "_get_np_dtype", "_validate_np_data_size"),
-    *("interpreter_semantic.load", "interpreter_semantic.to_tensor", "_implicit_cvt", "_unwrap_tensor"),
-    *("ReduceScanOpInterface.__init__", "ReduceScanOpInterface.apply"),
-    *("ReduceOps.generic_reduce", "ScanOps.generic_scan"),
-    *("GridExecutor.__call__", "InterpretedFunction.__call__", "InterpretedFunction.run"),
-    *("ASTTransformer.visit_Assign", "FunctionRewriter._compile_and_exec", "FunctionRewriter._find_def"),
-    *("_patch_lang", "_patch_lang_tensor", "_LangPatchScope.restore"),
-)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def check() -> None:
-    """Raise RuntimeError with the names that this Triton lacks."""
-    if missing := [name for name in NAMES if not _is_there(name)]:
-        raise RuntimeError(f"the interpreter of triton {version('triton')} has no {', '.join(missing)}")
+class Patches:
+    """What one module changes. Nothing is changed before `provide`."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[Any, str, Callable[..., Any], bool]] = []
+
+    def replace(self, owner: Any, *names: str) -> Callable[[Function], Function]:
+        """Have a function called in place of each of these names of `owner`, a module, class or object.
+
+        The function's first argument is what stood there before.
+        """
+        return self._register(owner, names, is_there=True)
+
+    def add(self, owner: Any, *names: str) -> Callable[[Function], Function]:
+        """Have a function called by each of these names of `owner`, which Triton lacks or may lack."""
+        return self._register(owner, names, is_there=False)
+
+    def _register(self, owner: Any, names: tuple[str, ...], is_there: bool) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            self._all += [(owner, name, function, is_there) for name in names]
+            return function
+
+        return register
+
+    def provide(self) -> None:
+        """Change the interpreter of this process, for good. Raises RuntimeError if this Triton lacks a name."""
+        for owner, name, function, is_there in self._all:
+            setattr(owner, name, _after(function, found(owner, name)) if is_there else function)
 
 
-def _is_there(name: str) -> bool:
-    def step(one: Any, part: str) -> Any:
-        return getattr(one, part, None)
+def found(owner: Any, name: str) -> Any:
+    """The value of a name in Triton's interpreter. Raises RuntimeError if this Triton lacks it."""
+    if not hasattr(owner, name):
+        where = getattr(owner, "__name__", type(owner).__name__)
+        raise RuntimeError(f"the interpreter of triton {version('triton')} has no {where}.{name}")
+    return getattr(owner, name)
 
-    return reduce(step, name.split("."), interpreter) is not None
+
+def _after(function: Callable[..., Any], before: Any) -> Callable[..., Any]:
+    @functools.wraps(before)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return function(before, *arguments, **named)
+
+    return call

@@ -8,7 +8,7 @@ chooses. So a refused part counts from the beginning of the block that has it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import triton.language as tl
@@ -17,6 +17,8 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import FunctionRewriter
 
 from grader.worker.triton_cpu import statements
+from grader.worker.triton_cpu.names import is_tritons
+from grader.worker.triton_cpu.patches import Patches
 
 # In the globals of a kernel
 REFUSED, IS_TENSOR = "_grader_refused_syntax", "_grader_is_tensor"
@@ -26,6 +28,8 @@ OPERATORS = {
     ast.Compare: {ast.Is, ast.IsNot, *CodeGenerator._method_name_for_comp_op},
     ast.BinOp: {*CodeGenerator._method_name_for_bin_op},
 }
+
+PATCHES = Patches()
 
 
 class UnsupportedLanguageConstruct(Exception):
@@ -39,30 +43,30 @@ class Refused(NamedTuple):
     why: str
 
 
-def provide() -> None:
-    """Have the interpreter, which compiles a kernel's text anew, raise where the compiler would refuse the text."""
-    execute = FunctionRewriter._compile_and_exec
-
-    def executed(rewriter: Any, tree: ast.Module) -> Any:
-        if not str(rewriter.fn.__module__).startswith("triton."):
-            (kernel,) = tree.body
-            assert isinstance(kernel, ast.FunctionDef)
-            kernel.body = _block(kernel.body, in_loop=False)
-            ast.fix_missing_locations(tree)
-        return execute(rewriter, tree)
-
-    FunctionRewriter._compile_and_exec = executed
-    setattr(interpreter, REFUSED, _refuse)
-    setattr(interpreter, IS_TENSOR, lambda condition: isinstance(condition, tl.tensor))
+@PATCHES.replace(FunctionRewriter, "_compile_and_exec")
+def _compiled(compile: Callable[..., Any], rewriter: Any, tree: ast.Module) -> Any:
+    """Have a kernel raise where Triton's compiler would refuse its text."""
+    if not is_tritons(rewriter.fn):
+        (kernel,) = tree.body
+        assert isinstance(kernel, ast.FunctionDef)
+        kernel.body = _block(kernel.body, in_loop=False)
+        ast.fix_missing_locations(tree)
+    return compile(rewriter, tree)
 
 
+@PATCHES.add(interpreter, REFUSED)
 def _refuse(why: str) -> NoReturn:
     raise UnsupportedLanguageConstruct(why)
 
 
+@PATCHES.add(interpreter, IS_TENSOR)
+def _is_tensor(condition: Any) -> bool:
+    return isinstance(condition, tl.tensor)
+
+
 def _block(statements: list[ast.stmt], in_loop: bool) -> list[ast.stmt]:
     """The statements; if one is refused, a statement that raises why."""
-    if (found := _first(_of_block(statements, in_loop))) is not None:
+    if (found := _of_block(statements, in_loop)) is not None:
         return [_raising(found)]
     return [changed for one in statements for changed in _changed(one, in_loop)]
 
@@ -72,7 +76,7 @@ def _changed(statement: ast.stmt, in_loop: bool) -> Iterator[ast.stmt]:
     if isinstance(statement, ast.If):
         returns = in_loop and ContainsReturnChecker({}).visit(statement)
         found = Refused(statement, RETURN_IN_A_LOOP) if returns else None
-        found = found or _first(_of_block(statement.body, in_loop)) or _first(_of_block(statement.orelse, in_loop))
+        found = found or _of_block(statement.body, in_loop) or _of_block(statement.orelse, in_loop)
         if found is not None:
             condition = ast.Name(CONDITION, ast.Load())
             is_tensor = ast.Call(ast.Name(IS_TENSOR, ast.Load()), [condition], [])
@@ -81,8 +85,7 @@ def _changed(statement: ast.stmt, in_loop: bool) -> Iterator[ast.stmt]:
             statement.test = ast.copy_location(condition, statement.test)
         statement.body, statement.orelse = _block(statement.body, in_loop), _block(statement.orelse, in_loop)
     elif isinstance(statement, ast.For | ast.While | ast.With):
-        is_loop = isinstance(statement, ast.While) or _is_range(statement)
-        statement.body = _block(statement.body, in_loop or is_loop)
+        statement.body = _block(statement.body, in_loop or _is_loop(statement))
     yield statement
 
 
@@ -91,32 +94,25 @@ def _raising(found: Refused) -> ast.stmt:
     return ast.copy_location(ast.Expr(call), found.node)
 
 
-def _first(found: Iterable[Refused]) -> Refused | None:
-    return next(iter(found), None)
-
-
-def _of_block(statements: list[ast.stmt], in_loop: bool) -> Iterator[Refused]:
-    """The refused parts of these statements. The compiler looks at none after a `return`."""
+def _of_block(statements: list[ast.stmt], in_loop: bool) -> Refused | None:
+    """The first refused part of these statements. The compiler looks at none after a `return`."""
     for one in statements:
-        yield from _within(one, in_loop)
+        if found := _within(one, in_loop):
+            return found
         if isinstance(one, ast.Return):
-            if in_loop:
-                yield Refused(one, RETURN_IN_A_LOOP)
-            break
+            return Refused(one, RETURN_IN_A_LOOP) if in_loop else None
+    return None
 
 
-def _within(node: ast.AST, in_loop: bool = False) -> Iterator[Refused]:
-    """The refused parts of what the compiler looks at wherever it looks at `node`."""
+def _within(node: ast.AST, in_loop: bool = False) -> Refused | None:
+    """The first refused part of what the compiler looks at wherever it looks at `node`."""
     if why := _why_refused(node):
-        yield Refused(node, why)
-    elif isinstance(node, ast.For | ast.While):
-        if isinstance(node, ast.While) or _is_range(node):
-            yield from _of_block(node.body, in_loop=True)
-    elif isinstance(node, ast.With):
-        yield from _of_block(node.body, in_loop)
-    else:
-        for part in _parts(node):
-            yield from _within(part)
+        return Refused(node, why)
+    if isinstance(node, ast.For | ast.While):
+        return _of_block(node.body, in_loop=True) if _is_loop(node) else None
+    if isinstance(node, ast.With):
+        return _of_block(node.body, in_loop)
+    return next(filter(None, map(_within, _parts(node))), None)
 
 
 def _parts(node: ast.AST) -> Iterable[ast.AST]:
@@ -150,9 +146,7 @@ def _why_refused(node: ast.AST) -> str:
             return f"AST operator '{type(operator).__name__}' is not implemented."
         case ast.Assign(targets=[target]) | ast.AugAssign(target=target):
             return _why_no_target(target)
-        case ast.While(orelse=[_, *_]):
-            return "`else` after a loop is not supported"
-        case ast.For(orelse=[_, *_]) if _is_range(node):
+        case ast.While(orelse=[_, *_]) | ast.For(orelse=[_, *_]) if _is_loop(node):
             return "`else` after a loop is not supported"
         case ast.For(iter=iterated, target=target):
             if not isinstance(iterated, ast.Call):
@@ -178,13 +172,11 @@ def _why_no_target(target: ast.expr) -> str:
     return f"unsupported AST node type: {type(target).__name__} on the left of `=`"
 
 
-def _is_range(loop: ast.AST) -> bool:
-    """Whether a loop is over `range` or `tl.range`, which `statements.py` has marked, and is no loop of the compiler's."""
-    return (
-        isinstance(loop, ast.For)
-        and isinstance(loop.iter, ast.Call)
-        and _name(loop.iter.func) == statements.VALUES_OF_LOOP
-    )
+def _is_loop(node: ast.AST) -> bool:
+    """Whether a node is a loop on a GPU: a `while`, or a `for` over `range` or `tl.range`, which `statements.py` has marked."""
+    if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+        return _name(node.iter.func) == statements.VALUES_OF_LOOP
+    return isinstance(node, ast.While)
 
 
 def _name(function: ast.expr) -> str:

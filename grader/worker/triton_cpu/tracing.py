@@ -103,6 +103,32 @@ class _Launch:
     tensors: dict[str, _Tensor] = field(default_factory=dict)
     dots: dict[tuple[int, str], int] = field(default_factory=dict)
 
+    def told(self, of_results: set[int | None]) -> TracedLaunch:
+        """The launches as the judge is told; `of_results` are the numbers of the call's results."""
+        return TracedLaunch(
+            self.kernel,
+            self.line,
+            self.grid,
+            self.threads,
+            self.ran,
+            tuple(
+                TracedAccess(
+                    file, line, verb, "global", tensor, width, one.requests, one.lanes, one.lanes_of_all,  # type: ignore[arg-type]
+                    steps=one.steps or (), block=one.block if one.steps else (), atomic=atomic,
+                )
+                for (file, line, verb, tensor, width, atomic), one in self.accesses.items()
+            ),
+            tuple(
+                TracedTensor(
+                    name, one.bytes, one.is_in_arena or one.number in of_results, one.once["reads"], one.once["writes"]
+                )
+                for name, one in self.tensors.items()
+            ),
+            tuple(TracedDot(line, dtype, flops) for (line, dtype), flops in self.dots.items()),
+            cut=self.cut,
+            launches=self.launches,
+        )  # fmt: skip
+
 
 class Tracer(Checker):
     """Records launches. As a checker, it still looks at bounds, because an access out of bounds may end the process."""
@@ -120,8 +146,8 @@ class Tracer(Checker):
 
     def launches(self, results: Sequence[torch.Tensor]) -> tuple[TracedLaunch, ...]:
         """The recorded launches of a call with these results."""
-        numbers = {self._traffic.number_of(one) for one in results} - {None}
-        return tuple(_as_told(one, numbers) for one in self._launches)
+        of_results = {self._traffic.number_of(one) for one in results} - {None}
+        return tuple(one.told(of_results) for one in self._launches)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -151,10 +177,9 @@ class Tracer(Checker):
         lanes = super().reach(pointers, mask, width, program, verb, unguarded)
         given = lanes.given if lanes is not None else getattr(pointers.dtype.scalar, "given", None)
         name, launch = "" if given is None or not given.tensor.numel() else given.name[:200], self._running
-        code, line = self._where()
+        file, line = self._where()
         direction = "reads" if verb == "reads" else "writes"
-        file = name_in(code.co_filename) if code is not None else ""
-        key = (file, line, direction, name, width, verb == "updates")
+        key = (name_in(file), line, direction, name, width, verb == "updates")
         if key in launch.accesses or len(launch.accesses) < MAX_ACCESSES:
             access = launch.accesses.setdefault(key, _Access())
             access.add(pointers.data, 0 if lanes is None else lanes.addresses.size)
@@ -309,31 +334,3 @@ def steps_of(addresses: Addresses) -> tuple[int, ...] | None:
         shape[axis] = length
         expected = expected + (np.arange(length) * step).reshape(shape)
     return tuple(steps) if np.array_equal(signed, expected) else None
-
-
-def _as_told(launch: _Launch, of_results: set[int | None]) -> TracedLaunch:
-    accesses = [
-        TracedAccess(
-            file, line, verb, "global", tensor, width, one.requests, one.lanes, one.lanes_of_all,  # type: ignore[arg-type]
-            steps=one.steps or (), block=one.block if one.steps else (), atomic=atomic,
-        )
-        for (file, line, verb, tensor, width, atomic), one in launch.accesses.items()
-    ]  # fmt: skip
-    tensors = [
-        TracedTensor(
-            name, one.bytes, one.is_in_arena or one.number in of_results, one.once["reads"], one.once["writes"]
-        )
-        for name, one in launch.tensors.items()
-    ]
-    return TracedLaunch(
-        launch.kernel,
-        launch.line,
-        launch.grid,
-        launch.threads,
-        launch.ran,
-        tuple(accesses),
-        tuple(tensors),
-        tuple(TracedDot(line, dtype, flops) for (line, dtype), flops in launch.dots.items()),
-        cut=launch.cut,
-        launches=launch.launches,
-    )

@@ -8,7 +8,7 @@ NumPy, the C library, or another process. Memory that no operator has made is no
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,13 +77,6 @@ class Writers:
         self._all: dict[int, Followed] = {}
         self._left_bytes = MOST_BYTES
 
-    def _followed(self) -> Iterator[Followed]:
-        for start, one in list(self._all.items()):
-            if one.is_there():
-                yield one
-            else:
-                del self._all[start]
-
     def _of(self, tensor: torch.Tensor) -> Followed | None:
         try:
             found = self._all.get(tensor.untyped_storage().data_ptr())
@@ -95,13 +88,15 @@ class Writers:
 
     def note(self, by_host: bool, tensors: Sequence[torch.Tensor] | None = None) -> None:
         """What has changed in the memory of these tensors (None: in all) was written by the host, or by a kernel."""
-        found = self._followed() if tensors is None else map(self._of, tensors)
+        if tensors is None:
+            self._all = {start: one for start, one in self._all.items() if one.is_there()}
+        found = [*self._all.values()] if tensors is None else map(self._of, tensors)
         for one in filter(None, found):
             self._left_bytes -= one.end - one.start
             if self._left_bytes < 0:
-                return self._all.clear()
+                self._all.clear()
+                break
             one.note(by_host)
-        return None
 
     def end_operator(
         self, operator: Any, arguments: Sequence[Any], written: Sequence[Any], made: Sequence[Any]

@@ -1,4 +1,8 @@
-"""Code of the student's that runs when their function has returned: it is watched as the function is, or has no effect."""
+"""Calls of a student's function on tensors in the arena.
+
+All calls of a request run before the first backward pass, and before any result is handed in. What the student's code does
+when the function has returned is watched as the function is, or has no effect.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,104 @@ from grader.worker import run
 pytestmark = pytest.mark.grading
 
 CPU = torch.device("cpu")
-X, UP = torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)
+A, B = torch.arange(6.0).reshape(2, 3), torch.arange(6.0, 12.0).reshape(2, 3)
+UP = torch.ones(2, 3)
+
+
+def ask(
+    function: Callable[..., Any], calls: list[list[str]], gradients: tuple[str, ...] = (), **how: Any
+) -> tuple[protocol.Reply, list[torch.Tensor]]:
+    """The reply to calls on the tensors a and b, and the results: the `gradients` and y of each call."""
+    each = [*gradients, "y"]
+    names = [f"{name} {number}" for number in range(len(calls)) for name in each]
+    with Arena({"a": A, "b": B, "up": UP}, dict.fromkeys(names, (2, 3)), torch.float32, CPU) as arena:
+        operands = tuple(
+            arena.operands(call, "up" if gradients else None, names[number * len(each) : (number + 1) * len(each)])
+            for number, call in enumerate(calls)
+        )
+        request = protocol.MakeCalls(arena.address, operands, (), limit_s=60.0, **how)
+        reply = run.call(function, request, list(arena.files), "cpu")
+        assert reply.error is None, reply
+        gc.collect()  # as the worker does when it has answered
+        return reply, [arena.output(name) for name in names]
+
+
+# Several calls --------------------------------------------------------------------------------------------------------
+
+
+def test_each_calls_result_lies_in_its_own_place() -> None:
+    reply, got = ask(lambda x: 2 * x, [["a"], ["b"], ["a"]])
+    assert [one.kind for one in reply.returned] == ["tensor"] * 3
+    assert [one.tolist() for one in got] == [(2 * x).tolist() for x in (A, B, A)]
+
+
+def test_a_tensor_that_is_there_twice_is_one_object() -> None:
+    met: list[int] = []
+
+    def note(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        met.extend([id(x), id(y)])
+        return x + y
+
+    ask(note, [["a", "a"], ["a", "b"]])
+    assert met[0] == met[1] == met[2] != met[3]
+
+
+def test_a_result_in_memory_of_an_earlier_calls_is_told() -> None:
+    buffers = [torch.empty(2, 3), torch.empty(2, 3)]
+    count = iter(range(9))
+    reply, _ = ask(lambda x: buffers[next(count) % 2].copy_(x), [["a"], ["a"], ["b"]])
+    assert [one.kind for one in reply.returned] == ["tensor", "tensor", "kept"]
+
+
+order: list[str] = []
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        order.append(f"forward {float(x[0, 0]):g}")
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, upstream: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        order.append(f"backward {float(x[0, 0]):g}")
+        return 3 * x**2 * upstream
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_forward_passes_come_before_the_backward_passes_in_either_order(reverse: bool) -> None:
+    order.clear()
+    _, got = ask(Cube.apply, [["a"], ["b"]], ("da",), reverse=reverse)
+    assert order == [
+        "forward 0",
+        "forward 6",
+        *(["backward 6", "backward 0"] if reverse else ["backward 0", "backward 6"]),
+    ]
+    assert [one.tolist() for one in got] == [(3 * A**2).tolist(), (A**3).tolist(), (3 * B**2).tolist(), (B**3).tolist()]
+
+
+def test_gradients_of_a_tensor_that_is_there_twice_are_not_added_up() -> None:
+    _, got = ask(Cube.apply, [["b"], ["b"]], ("da",))
+    assert got[0].tolist() == got[2].tolist() == (3 * B**2).tolist()
+
+
+def test_an_option_may_come_by_name_and_a_gradient_may_be_that_of_one_tensor_alone() -> None:
+    met: list[bool] = []
+
+    def product(x: torch.Tensor, y: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+        met.extend([x.requires_grad, y.requires_grad])
+        return factor * x * y
+
+    _, (db, y) = ask(product, [["a", "b"]], ("db",), named=(("factor", 3.0),), wanted=(False, True))
+    assert met == [False, True]
+    assert torch.equal(db, 3 * A)
+    assert torch.equal(y, 3 * A * B)
+
+
+# Late ---------------------------------------------------------------------------------------------------------------
+
 kept: list[Any] = []
 
 
@@ -148,29 +249,15 @@ def everything_as_before() -> Iterator[None]:
     yield
     sys.stdout, gc.callbacks[:] = stream, callbacks
     kept.clear()
-    run._earlier.clear()
-
-
-def asked(
-    function: Callable[..., Any], gradients: bool, keep: bool = False
-) -> tuple[protocol.Reply, list[torch.Tensor]]:
-    names = ["dx", "y"] if gradients else ["y"]
-    with Arena({"x": X, "up": UP}, dict.fromkeys(names, (2, 3)), torch.float32, CPU) as arena:
-        operands = arena.operands(["x"], "up" if gradients else None, names)
-        request = protocol.MakeCalls(arena.address, (operands,), (), limit_s=60.0, keep=keep)
-        reply = run.call(function, request, list(arena.files), "cpu")
-        gc.collect()  # as the worker does when it has answered
-        return reply, [arena.output(name) for name in names]
 
 
 def won(reply: protocol.Reply, got: torch.Tensor) -> bool:
-    return torch.equal(got, X.exp()) and "exp" not in {one.name for one in reply.operators}
+    return torch.equal(got, A.exp()) and "exp" not in {one.name for one in reply.operators}
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_runs_late_is_watched(way: str) -> None:
-    reply, (got,) = asked(WAYS[way], gradients=False)
-    assert reply.error is None, reply
+    reply, (got,) = ask(WAYS[way], [["a"]])
     assert not won(reply, got)
 
 
@@ -183,8 +270,8 @@ def test_what_dies_with_an_earlier_result_is_watched() -> None:
         y.untyped_storage().heir = Heir()  # type: ignore[attr-defined]
         return y
 
-    for _ in range(2):
-        reply, (got,) = asked(function, gradients=False, keep=True)
+    for keep in (True, True, False):
+        reply, (got,) = ask(function, [["a"]], keep=keep)
         assert not won(reply, got)
 
 
@@ -194,7 +281,7 @@ def test_what_runs_with_the_backward_pass_is_watched(hook: str) -> None:
         y = x * 1
 
         def late(*_: Any) -> None:
-            x.grad = X.exp()
+            x.grad = A.exp()
 
         if hook == "backward":
             y.backward = late  # type: ignore[assignment, method-assign]
@@ -202,5 +289,5 @@ def test_what_runs_with_the_backward_pass_is_watched(hook: str) -> None:
             getattr(x, hook)(late)
         return y
 
-    reply, (got, _) = asked(function, gradients=True)
+    reply, (got, _) = ask(function, [["a"]], ("da",))
     assert not won(reply, got)
