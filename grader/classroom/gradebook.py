@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.classroom import gradescope
-from grader.classroom.folder import ClassError, RunFolder, Student, write_whole
+from grader.classroom.folder import ClassError, RunFolder, write_whole
 from grader.classroom.grades import Basis, Grade, Grades, number
 from grader.classroom.roster import folded, name_of, shown
 from grader.classroom.sheet import BOM, Row, Sheet, read_sheet, written

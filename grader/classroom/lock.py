@@ -88,14 +88,11 @@ def lock_of(gpu: str, folder: Path | None = None) -> Path:
 def _opened(path: Path) -> int:
     """Open or create a lock's file. Another user's file may allow reading only, which suffices for a lock (not on NFS)."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
-    for _ in range(100):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                return os.open(path, os.O_RDWR | flags)
-            except PermissionError:
-                return os.open(path, os.O_RDONLY | flags)
-        with contextlib.suppress(FileExistsError):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o644)
-            os.fchmod(descriptor, 0o644)  # whatever the umask: others must be able to open it
-            return descriptor
-    raise OSError(errno.EBUSY, "is made and removed all the time", str(path))
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o644)
+        os.fchmod(descriptor, 0o644)  # whatever the umask: others must be able to open it
+        return descriptor
+    try:  # without O_CREAT, by which Linux lets nobody open another user's file in a folder for all, as /run/lock
+        return os.open(path, os.O_RDWR | flags)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags)

@@ -22,7 +22,7 @@ import grader
 from grader import nvidia
 from grader.assignment import load_course
 from grader.classroom import grading
-from grader.classroom.folder import Attempt, ClassError, ClassRun, RunFolder, course_of
+from grader.classroom.folder import ClassError, ClassRun, RunFolder, course_of
 from grader.classroom.grading import Command, RunningAttempt, grader_run, remove_drafts, why_unusable
 from grader.classroom.lock import NAME, lock
 from grader.classroom.station import Station, stations
@@ -301,7 +301,14 @@ class Dispatch:
                 self.clean_up()
             if spoilt(attempt) or report is not None:
                 station.note(handin, attempt.fault)
-            self._tell(task, attempt)
+            if attempt.fault:
+                again = "; it is tried again" if task.state == "left" else ""
+                of_machine = f"attempt {attempt.number} was spoilt on {attempt.place}"
+                what = of_machine if spoilt(attempt) else "cannot be graded"
+                self.say(f"{task.words}: {what}: {attempt.fault}{again}")
+            else:
+                seconds = (attempt.ended - attempt.started).total_seconds()
+                self.say(f"{task.words}: graded in {duration(seconds)} on {attempt.place}", "")
         if station.out:
             self.say(station.out)
             station.release()
@@ -342,14 +349,6 @@ class Dispatch:
         if words not in self._said:
             self._said.add(words)
             self.say(words)
-
-    def _tell(self, task: Task, attempt: Attempt) -> None:
-        if not attempt.fault:
-            seconds = (attempt.ended - attempt.started).total_seconds()
-            return self.say(f"{task.words}: graded in {duration(seconds)} on {attempt.place}", "")
-        again = "; it is tried again" if task.state == "left" else ""
-        what = f"attempt {attempt.number} was spoilt on {attempt.place}" if spoilt(attempt) else "cannot be graded"
-        return self.say(f"{task.words}: {what}: {attempt.fault}{again}")
 
     def draw(self) -> None:
         """Show how far the class is: on a terminal with the gradings that go on, elsewhere in a line whenever it is another."""

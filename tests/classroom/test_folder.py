@@ -35,16 +35,6 @@ def decision(reason: str = "late", **fields: object) -> Decision:
 # Facts and students ---------------------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_read(run: RunFolder) -> None:
-    run.write(RUN)
-    run.write(STUDENTS)
-    assert (run.run(), run.students()) == (RUN, STUDENTS)
-    changed = RUN.model_copy(update={"gpu": "NVIDIA H100"})
-    run.write(changed)
-    assert run.run() == changed
-    assert sorted(path.name for path in run.path.iterdir()) == ["run.json", "students.json"]
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -152,21 +152,6 @@ def test_a_grading_beyond_its_limit_is_killed_with_all_its_group(scripted: Make)
             time.sleep(0.02)
 
 
-def test_a_published_attempt_is_whole_and_the_next_has_the_next_number(scripted: Make) -> None:
-    made = scripted("graded")
-    for number in (1, 2):
-        grading = start(made)
-        assert grading.draft.name.startswith(f".attempt.{number}-")
-        attempt, _ = result(grading)
-        assert len(made.attempts("alice")) == number - 1
-        assert grading.publish(attempt)
-        folder = made.run.tasks(made.handin("alice")) / f"attempt.{number}"
-        assert sorted(path.name for path in folder.iterdir()) == ["attempt.json", "output.txt", "report.json"]
-        assert (folder / "output.txt").read_text() == "report: written\n"
-        assert made.attempts("alice")[-1] == attempt
-    assert made.leftovers == []
-
-
 def test_an_attempt_is_on_the_disk_before_it_has_its_name(scripted: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made = scripted("graded")
     grading = start(made)
@@ -181,15 +166,6 @@ def test_an_attempt_is_on_the_disk_before_it_has_its_name(scripted: Make, monkey
     named = synced.index(grading.draft.name)
     assert {"attempt.json", "output.txt", "report.json"} <= set(synced[:named])
     assert synced[named + 1 :] == [made.handin("alice")]
-
-
-def test_a_discarded_grading_leaves_no_process_and_no_draft(scripted: Make) -> None:
-    made = scripted("echo $$ > $notes/pid; mkdir $output/x; chmod 0 $output/x; sleep 100")
-    grading = start(made)
-    pid = wait_for(made.notes / "pid")
-    grading.discard()
-    assert not psutil.pid_exists(pid)
-    assert made.leftovers == []
 
 
 def test_a_grading_dies_with_the_program_that_started_it(scripted: Make) -> None:

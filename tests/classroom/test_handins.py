@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import given
@@ -145,7 +147,7 @@ def test_files_that_are_ignored_for_one_reason_are_one_note(kept: Keep) -> None:
 
 
 def test_a_file_that_cannot_be_read_leaves_the_others(folder: Path) -> None:
-    def spoilt(_most: int) -> bytes:
+    def spoilt() -> IO[bytes]:
         raise handins.Unreadable("cannot be unpacked (Bad CRC-32)")
 
     bad = Entry(("gelu.cu",), 3, 0.0, spoilt)
@@ -211,7 +213,7 @@ def test_a_bomb_costs_neither_memory_nor_disk(kept: Keep, monkeypatch: pytest.Mo
 
 
 def test_a_size_that_is_declared_too_small_does_not_pass(folder: Path) -> None:
-    liar = Entry(("softmax.py",), 1, 0.0, lambda most: (b"0" * (MAX_FILE_BYTES * 4))[:most])
+    liar = Entry(("softmax.py",), 1, 0.0, lambda: io.BytesIO(b"0" * (MAX_FILE_BYTES * 4)))
     found = keep(HandIn("ada", (), (liar,)), folder, WANTED, KNOWN)
     assert found == ("", ("softmax.py: ignored, larger than 1 MiB",))
 

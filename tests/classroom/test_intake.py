@@ -527,18 +527,6 @@ def test_two_lines_of_a_later_roster_are_two_people_and_nobody_is_guessed(made: 
     assert len(made.run.students().students) == 3
 
 
-def test_an_order_of_nothing_is_refused(made: Class) -> None:
-    made.new(exports.folders([of(ADA)]))
-    with pytest.raises(ClassError, match="name a later export by --from, or a later roster by --roster"):
-        made.add(None)
-
-
-def test_a_later_export_goes_into_a_class_only(made: Class) -> None:
-    with pytest.raises(ClassError, match=r"run: there is no such folder; `grader class new`"):
-        made.add(exports.folders([of(ADA)]))
-    assert not made.run.path.exists()
-
-
 def test_an_export_that_cannot_be_read_leaves_the_class_as_it_was(made: Class) -> None:
     made.new(exports.folders([of(ADA)]))
     before = (made.run.path / "students.json").read_bytes()

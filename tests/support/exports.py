@@ -109,16 +109,16 @@ def canvas_of_groups(handed: Sequence[Handed]) -> dict[str, bytes | None]:
     return files
 
 
-def moodle(handed: Sequence[Handed], group: str = "") -> dict[str, bytes | None]:
+def moodle(handed: Sequence[Handed]) -> dict[str, bytes | None]:
     files: dict[str, bytes | None] = {}
     for number, one in enumerate(handed, 657_001):
-        folder = f"{group}{one.name}_{one.number or number}_assignsubmission_"
+        folder = f"{one.name}_{one.number or number}_assignsubmission_"
         files |= {f"{folder}file_/{name}": content for name, content in one.files.items()}
     return files
 
 
-def folders(handed: Sequence[Handed], root: str = "") -> dict[str, bytes | None]:
-    return {f"{root}{one.login}/{name}": content for one in handed for name, content in one.files.items()}
+def folders(handed: Sequence[Handed]) -> dict[str, bytes | None]:
+    return {f"{one.login}/{name}": content for one in handed for name, content in one.files.items()}
 
 
 def clones(handed: Sequence[Handed]) -> dict[str, bytes | None]:
