@@ -187,7 +187,7 @@ class RunningAttempt:
         """
         code = self._process.wait()
         last = last_words(self.draft / OUTPUT)
-        report = None
+        report, fault = None, ""
         if self._late:
             fault = f"the grading took more than {self._limit_s:g} s and was ended"
         elif code < 0:
@@ -195,9 +195,8 @@ class RunningAttempt:
         else:
             try:
                 report = read_report(self.draft / REPORT)
-                is_whole = code == 0 and not report.incomplete
-                words = "; ".join(report.infra_errors) or f"`grader run` ended with {code}: {last}"
-                fault = "" if is_whole else words
+                if code != 0 or report.incomplete:
+                    fault = "; ".join(report.infra_errors) or f"`grader run` ended with {code}: {last}"
             except ReportError as error:
                 told = last if code in (UNUSABLE, EXIT_INFRA) else ""
                 fault = told or f"`grader run` ended with {code}: {last or error}"
