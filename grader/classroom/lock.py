@@ -25,12 +25,12 @@ from pathlib import Path
 
 from grader.classroom.folder import ClassError
 
-NAME = ".lock"  # in the folder of a hand-in's attempts, and in that of the class for run.json
+NAME = ".lock"  # in the folder of a hand-in's attempts, and in that of the class, where locks are tried
 WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 LOCKS_OF_MACHINE = Path("/run/lock")  # world-writable on Linux, emptied by a reboot
 
 
-def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = False) -> FileIO | None:
+def lock(path: Path, place: str = "", *, unlocked: bool = False) -> FileIO | None:
     """Take the lock of a file, which is created if missing; None if another process holds the lock.
 
     Returns:
@@ -38,7 +38,6 @@ def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = Fa
 
     Args:
         place: where the holder grades, as `node3 GPU-1234`; empty if it does not.
-        wait: whether to wait until the lock is free.
         unlocked: whether to take a lock that holds nobody off on a file system without locks.
 
     Raises:
@@ -48,7 +47,7 @@ def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = Fa
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(FileIO(_opened(path), "r"))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
         except OSError as error:

@@ -22,7 +22,7 @@ from rich.console import Console
 
 import grader
 from grader.assignment import CourseError
-from grader.classroom import grading
+from grader.classroom import grading, run
 from grader.classroom.folder import ClassError, Decision, course_of
 from grader.classroom.lock import NAME, lock, lock_of
 from grader.classroom.run import Dispatch, Options, grade_class, settle
@@ -81,7 +81,7 @@ class Room:
 @pytest.fixture
 def room(tmp_path: Path, course: Course, monkeypatch: pytest.MonkeyPatch) -> Room:
     course.add("double")
-    monkeypatch.setattr(grading, "clean_up", lambda: "")
+    monkeypatch.setattr(run, "cleanup", lambda: [])
     return Room(tmp_path, course.folder)
 
 
@@ -123,7 +123,12 @@ def test_a_regrade_is_one_attempt_more(room: Room) -> None:
 
 def test_a_fault_of_the_machine_is_tried_again_after_the_others(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     cleaned: list[int] = []
-    monkeypatch.setattr(grading, "clean_up", lambda: cleaned.append(1) or "no daemon")
+
+    def without_a_daemon() -> None:
+        cleaned.append(1)
+        raise InfraError("no daemon")
+
+    monkeypatch.setattr(run, "cleanup", without_a_daemon)
     made = room.make({"alice": "once && kill -KILL $$; graded", "bob": "graded"})
     room.dispatch(made).run()
     assert [one.exit_code for one in made.attempts("alice")] == [-9, 0]
@@ -131,7 +136,7 @@ def test_a_fault_of_the_machine_is_tried_again_after_the_others(room: Room, monk
     assert ends == ["alice", "bob", "alice"]
     assert states(made) == {"graded": 2}
     assert len(cleaned) == 1, "after the kill: its workers and its container are still there"
-    assert "warning: no daemon" in room.said
+    assert "warning: `grader cleanup`: no daemon" in room.said
 
 
 def test_three_faults_are_enough(room: Room) -> None:
