@@ -6,12 +6,9 @@ import contextlib
 import os
 import re
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
@@ -23,11 +20,10 @@ from grader.classroom.station import Station
 from grader.classroom.tasks import Task
 from grader.nvidia import ListedGpu
 from grader.report.model import Report
-from tests.conftest import IMPORTS, ROOT, Course
+from tests.conftest import ROOT, Course
 from tests.support.gradings import Scripted, a_run, is_free, report
 
 Make = Callable[[str], Scripted]
-T = TypeVar("T")
 HANDIN, OUTPUT = Path("/h"), Path("/o")
 STARTED: list[RunningAttempt] = []
 
@@ -168,28 +164,6 @@ def test_an_attempt_is_on_the_disk_before_it_has_its_name(scripted: Make, monkey
     assert synced[named + 1 :] == [made.handin("alice")]
 
 
-def test_a_grading_dies_with_the_program_that_started_it(scripted: Make) -> None:
-    made = scripted("trap '' TERM HUP INT; echo $$ > $notes/pid; sleep 100")
-    code = f"""
-from pathlib import Path
-from grader.classroom.folder import RunFolder
-from grader.classroom.grading import RunningAttempt
-from grader.classroom.lock import lock
-from grader.classroom.station import Station
-from grader.classroom.tasks import Task
-command = lambda *_: {made.command(made.run.handins / made.handin("alice"), Path("/o"), None)!r}
-task, own = Task({made.handin("alice")!r}, ("alice",), 1), lock(Path({str(made.notes / "lock")!r}))
-RunningAttempt(RunFolder(Path({str(made.run.path)!r})), task, own, command, Station(None))
-import signal; signal.pause()
-"""
-    program = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": IMPORTS})
-    grading = psutil.Process(wait_for(made.notes / "pid"))
-    program.kill()
-    program.wait()
-    psutil.wait_procs([grading], timeout=10)
-    assert not grading.is_running() or grading.status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_grading_holds_the_locks_that_it_was_given(scripted: Make, tmp_path: Path) -> None:
     """So its hand-in and its GPU stay locked until its own end, if the program that started it is killed."""
     held = lock(tmp_path / "x.lock")
@@ -199,11 +173,3 @@ def test_a_grading_holds_the_locks_that_it_was_given(scripted: Make, tmp_path: P
     assert not is_free(tmp_path / "x.lock")
     grading.discard()
     assert is_free(tmp_path / "x.lock")
-
-
-def wait_for(path: Path, read: Callable[[str], T] = int) -> T:  # type: ignore[assignment]
-    deadline = time.monotonic() + 20
-    while not (path.exists() and path.read_text().endswith("\n")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return read(path.read_text())
