@@ -16,7 +16,8 @@ from typing import Literal
 from grader.classroom import gradescope
 from grader.classroom.folder import ClassError, RunFolder, write_whole
 from grader.classroom.grades import Basis, Grade, Grades, number
-from grader.classroom.roster import folded, name_of, shown
+from grader.classroom.lookup import folded
+from grader.classroom.roster import name_of, shown
 from grader.classroom.sheet import BOM, Row, Sheet, read_sheet, written
 from grader.report.style import counted, first_of
 

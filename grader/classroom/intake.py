@@ -13,8 +13,9 @@ from grader.classroom.archive import open_source
 from grader.classroom.folder import NOTHING, ClassError, ClassRun, Decision, RunFolder, Student, Students, file_names
 from grader.classroom.grades import override_of
 from grader.classroom.handins import keep
+from grader.classroom.lookup import folded
 from grader.classroom.platforms import Export, HandIn, recognise
-from grader.classroom.roster import NOBODY, ClassList, Person, Shared, differing, folded, read_roster, spellings
+from grader.classroom.roster import NOBODY, ClassList, Person, Shared, differing, read_roster, spellings
 from grader.report.style import first_of
 from grader.runfolder import abandoned, alone_in, remove
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.classroom.folder import ClassError, Student
+from grader.classroom.lookup import folded
 from grader.classroom.sheet import read_sheet
 from grader.report.style import counted, first_of
 
@@ -161,11 +162,6 @@ def new_key(name: str, ids: Mapping[str, str], taken: Collection[str]) -> str:
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
-
-
-def folded(text: str) -> str:
-    """The text in one case, with characters of one width and single spaces, for comparing."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def name_of(text: str) -> str:
