@@ -9,7 +9,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from grader.classroom.folder import Student
-from grader.classroom.grades import Ended, Grades, changes_of_counting, number
+from grader.classroom.grades import Ended, Grades, choices, counts, number
 from grader.classroom.roster import shown
 from grader.report.json_file import REPORT, read_report
 from grader.report.model import Points, Report
@@ -78,7 +78,12 @@ def _pair(grades: Grades, student: Student, start: int | None, to: int | None) -
     for wanted in (start, to):
         if wanted is not None and wanted not in by_number:
             return f"there is no report of attempt {wanted}" if student.handin else ""
-    history = [one for one in changes_of_counting(attempts, grades.decisions, student) if one is not None]
+    chosen = choices(grades.decisions, student)
+    history: list[Ended] = []  # what counted when an attempt had ended or a decision been made
+    for moment in sorted({one.attempt.ended for one in attempts} | {one.at for one in chosen}):
+        there = [one for one in attempts if one.attempt.ended <= moment]
+        if counting := counts(there, [one for one in chosen if one.at <= moment], student):
+            history.append(counting)
     after = by_number[to] if to is not None else history[-1] if history else None
     earlier = [one for one in history if one != after]
     before = by_number[start] if start is not None else earlier[-1] if earlier else None
