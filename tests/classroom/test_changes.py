@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grader.classroom.changes import differences
 from grader.classroom.grades import Grades
-from grader.report.model import GroupResult, PartResult, Points, Report
-from tests.support.classes import MadeClass, class_of, ending, faster, sample, softmax, summed, with_part
+from grader.report.model import Report
+from tests.support.classes import MadeClass, class_of, ending, faster, named, sample, softmax, summed, with_part
 
 GPU = sample("gpu")
 WORSE = ending(GPU, "softmax", "lengths", "1x1", "failed")
@@ -56,16 +57,6 @@ def test_attempts_of_numbers_are_compared(tmp_path: Path) -> None:
     assert lines(made, start=1) == ["0 changed, 2 the same; students with one attempt are not compared"]
 
 
-def without_case(report: Report, part: str, group: str, case: str) -> Report:
-    def edited(one: GroupResult) -> GroupResult:
-        if one.name != group:
-            return one
-        cases = tuple(each for each in one.cases if each.name != case)
-        return one.model_copy(update={"cases": cases, "points": Points(earned=1, graded=1, possible=1)})
-
-    return with_part(report, part, lambda one: one.model_copy(update={"groups": tuple(map(edited, one.groups))}))
-
-
 def change(run: Path, before: Report, after: Report) -> list[str]:
     """The lines below a student's of whom these are the two attempts."""
     made = class_of(run, [before])
@@ -75,7 +66,13 @@ def change(run: Path, before: Report, after: Report) -> list[str]:
 
 def test_another_course_has_cases_groups_and_points_that_were_not_there(tmp_path: Path) -> None:
     title = "Row softmax in Triton: Any number of rows and columns"
-    less = without_case(GPU, "softmax", "lengths", "1x1")
+
+    def without_case(part: dict[str, Any]) -> None:
+        group = named(part["groups"], "lengths")
+        group["cases"] = [one for one in group["cases"] if one["name"] != "1x1"]
+        group["points"] = {"earned": 1, "graded": 1, "possible": 1}
+
+    less = with_part(GPU, "softmax", without_case)
     assert change(tmp_path / "a", less, GPU) == [f"{title}: 1 of 1 → 2 of 2", "1x1: not there → passed"]
     assert change(tmp_path / "b", GPU, less) == [f"{title}: 2 of 2 → 1 of 1", "1x1: passed → not there"]
     alone = summed(GPU, [one for one in GPU.assignments if one.name != "softmax"])
@@ -85,11 +82,8 @@ def test_another_course_has_cases_groups_and_points_that_were_not_there(tmp_path
 
 
 def test_points_without_another_outcome_are_of_the_course(tmp_path: Path) -> None:
-    def dearer(one: GroupResult) -> GroupResult:
-        points = Points(earned=4, graded=4, possible=4)
-        return one.model_copy(update={"points": points}) if one.name == "lengths" else one
-
-    after = with_part(GPU, "softmax", lambda one: one.model_copy(update={"groups": tuple(map(dearer, one.groups))}))
+    points = {"earned": 4, "graded": 4, "possible": 4}
+    after = with_part(GPU, "softmax", lambda part: named(part["groups"], "lengths").update(points=points))
     assert change(tmp_path / "RUN", GPU, after) == [
         "Row softmax in Triton: Any number of rows and columns: 2 of 2 → 4 of 4",
         "each case ended as before: the course gives other points",
@@ -105,12 +99,9 @@ def test_points_without_another_outcome_are_of_the_course(tmp_path: Path) -> Non
     ids=["two outcomes tell it alone", "one outcome and two speeds"],
 )
 def test_a_speed_case_tells_its_speed_ups(tmp_path: Path, factor: float, case: dict[str, object], told: str) -> None:
-    def lost(part: PartResult) -> PartResult:
-        points = Points(earned=4, graded=12, possible=12)
-        worse = part.speed.cases[0].model_copy(update={"points": points, **case})
-        return part.model_copy(update={"speed": part.speed.model_copy(update={"cases": (worse,), "points": points})})
-
-    after = with_part(faster(GPU, "backward", factor), "backward", lost)
+    points = {"earned": 4, "graded": 12, "possible": 12}
+    slow = faster(GPU, "backward", factor)
+    after = with_part(slow, "backward", lambda part: part["speed"]["cases"][0].update(points=points, **case))
     assert change(tmp_path / "RUN", GPU, after)[1:] == [told]
 
 

@@ -21,7 +21,6 @@ from grader.classroom import lookup
 from grader.classroom.folder import Student
 from grader.classroom.grades import Grades
 from grader.classroom.gradescope import export, results
-from grader.report.model import PartResult
 from tests.support.classes import MadeClass, ending, sample, softmax, with_part
 
 GPU = sample("gpu")
@@ -129,14 +128,9 @@ def test_results_are_as_gradescope_publishes_it(made: MadeClass) -> None:
 
 
 def test_a_wrong_case_has_its_cause(made: MadeClass) -> None:
-    def with_cause(part: PartResult) -> PartResult:
-        groups = [
-            group.model_copy(
-                update={"cases": tuple(one.model_copy(update={"diagnosis": (CAUSE,)}) for one in group.cases)}
-            )
-            for group in part.groups
-        ]
-        return part.model_copy(update={"groups": tuple(groups)})
+    def with_cause(part: dict[str, Any]) -> None:
+        for case in (one for group in part["groups"] for one in group["cases"]):
+            case["diagnosis"] = (CAUSE,)
 
     made.attempt(made.student("ada", files=softmax(1)), with_part(WORSE, "softmax", with_cause))
     (grade,) = Grades(made.folder)
