@@ -126,19 +126,16 @@ def refuse_open(grades: Iterable[Grade], form: str, without_open: bool, also_mis
 
 def table(grades: Iterable[Grade]) -> str:
     """A row for each student, as CSV; cells are empty where nothing was graded."""
-
-    def plain(value: float | None) -> float | int | None:
-        return value if value is None else int(value) if value == int(value) else round(value, 4)
-
-    rows: list[list[str | float | int | None]] = []
+    rows: list[list[str | int | None]] = []
     for one in grades:
         student, points = one.student, one.points
-        graded, possible = (plain(points.graded), plain(points.possible)) if points else (None, None)
-        reason = one.override.reason if one.override else ""
-        number = one.counting.number if one.counting else None
-        late = "late" if student.late else ""
         who = [student.key, student.name, student.ids.get("email", "")]
-        rows.append([*who, plain(one.earned), graded, possible, reason, late, number, student.handin, one.why])
+        earned = "" if one.earned is None else number(one.earned)
+        graded, possible = (number(points.graded), number(points.possible)) if points else ("", "")
+        reason = one.override.reason if one.override else ""
+        attempt = one.counting.number if one.counting else None
+        late = "late" if student.late else ""
+        rows.append([*who, earned, graded, possible, reason, late, attempt, student.handin, one.why])
     return written(COLUMNS, rows)
 
 
@@ -254,8 +251,8 @@ def _filled(
     for grade in grades:
         student = grade.student
         ids = [(kind, folded(value)) for kind, value in (*student.ids.items(), ("login", student.key))]
-        for key in (*ids, ("name", name_of(student.name))):
-            by[key][student.key] = grade
+        for said in (*ids, ("name", name_of(student.name))):
+            by[said][student.key] = grade
     own: dict[str, Row] = {}  # by a student's key
     strangers: list[str] = []
     for row, of_row in clues.items():

@@ -113,7 +113,8 @@ class Intake:
     def _give(self, student: Student, handin: HandIn, kept: str, about: Sequence[str]) -> None:
         """Put the student into the class with the hand-in, or with the one before if that counts."""
         other = self.counted.get(student.key)
-        told, update = [*student.notes], {}
+        told = [*student.notes]
+        update: dict[str, object] = {}
         if student.handin and not kept:
             told += [*about, f"{handin.where}: {NOTHING}; the hand-in before counts"]
         elif student.handin and other and other.order > handin.order:

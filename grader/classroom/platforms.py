@@ -162,8 +162,8 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
     others: list[Entry] = []
     tops = [Entry((folder, "")) for folder in source.top_folders]  # a folder may be empty
     for entry in (*tops, *source.entries):
-        if found := PLATFORMS[form].pattern.fullmatch(f"{source.name}/{entry.name}"):
-            owned[found["owner"] or entry.name].append((found.groupdict(), entry))
+        if match := PLATFORMS[form].pattern.fullmatch(f"{source.name}/{entry.name}"):
+            owned[match["owner"] or entry.name].append((match.groupdict(), entry))
         elif entry.path[-1]:
             others.append(entry)
     if not _has_form(form, source, owned, others, names):
@@ -172,9 +172,9 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
     files_of: dict[str, list[tuple[int, Entry]]] = {}  # each with its number
     for place, each in owned.items():
         files = files_of[place] = []
-        for said, entry in each:
-            if file := said["file"] or said.get("text") or (said.get("archive") and entry.name):
-                number = int((said.get("number") or "0")[:18])
+        for found, entry in each:
+            if file := found["file"] or found.get("text") or (found.get("archive") and entry.name):
+                number = int((found.get("number") or "0")[:18])
                 files.append((number, replace(entry, path=tuple(file.split("/")))))
     if metadata is not None and form == "gradescope":
         of_folder = {place: tuple(entry for _, entry in files) for place, files in files_of.items()}
@@ -282,7 +282,7 @@ def _gradescope(
         for one in map(_mapping, submitters if isinstance(submitters, list) else []):
             said = {key: value.strip() for key, value in one.items() if isinstance(value, str)}
             said = {key: value for key, value in said.items() if value not in ("", "~", "null")}
-            ids = {kind: said[kind] for kind in ("email", "sid") if kind in said}
+            ids: dict[str, str] = {kind: said[kind] for kind in ("email", "sid") if kind in said}
             people += [Person(said.get("name", ""), ids)] * bool(ids or "name" in said)
         if not people:
             nobodys[where] = f"{METADATA} names no submitter, so nobody knows whose it is"
@@ -290,8 +290,8 @@ def _gradescope(
         number = re.sub(r"\D", "", where)
         missing = () if where in files else ("the export has no folder of it",)
         order = float(number[:15] or 0)
-        ids = {"gradescope": number}
-        handins.append(HandIn(where, tuple(people), files.get(where, ()), missing, order=order, ids=ids))
+        entries, own = files.get(where, ()), {"gradescope": number}
+        handins.append(HandIn(where, tuple(people), entries, missing, order=order, ids=own))
     return handins, nobodys
 
 

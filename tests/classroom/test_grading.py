@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from grader.classroom.folder import Attempt
-from grader.classroom.grading import LIMIT_S, RunningAttempt, grader_run, why_unusable
+from grader.classroom.grading import LIMIT_S, RunningAttempt, grader_run
 from grader.classroom.lock import NAME, lock
 from grader.classroom.station import Station
 from grader.classroom.tasks import Task
@@ -121,16 +121,6 @@ def test_cores_that_are_gone_are_a_fault_of_the_machine(scripted: Make) -> None:
     attempt, found = result(start(scripted("graded"), Station(None, cores=[gone, gone + 1])))
     words = "no core of this GPU's share is left; a new `grader class run` shares those that are"
     assert (attempt.exit_code, attempt.fault, found) == (3, words, None)
-
-
-def test_why_a_hand_in_is_unusable_is_read_from_its_files(tmp_path: Path, course: Course) -> None:
-    course.add("double")
-    folder = tmp_path / "handin"
-    folder.mkdir()
-    run = a_run(course=str(course.folder))
-    assert why_unusable(run, folder).startswith("is empty"), "the path of the hand-in is no word for a gradebook"
-    (folder / "double.py").write_text("x")
-    assert why_unusable(run, folder) == ""
 
 
 def test_a_grading_beyond_its_limit_is_killed_with_all_its_group(scripted: Make) -> None:
