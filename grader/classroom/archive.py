@@ -7,6 +7,7 @@ never read. A listed size is the archive's claim, so each reader of a file gives
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import stat
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
 from grader.classroom.folder import ClassError
 from grader.submission import IGNORED_FOLDERS, IS_A_LINK, IS_NO_FILE, LITTER
@@ -26,30 +28,17 @@ MAX_ENTRIES = 500_000  # of an export
 MAX_INNER_ENTRIES = 20_000  # of an archive that a student handed in
 READ_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2}  # unpacking these takes little memory
 MAX_PARTS = 20  # of a path
+TOO_DEEP = "too deep a folder"
 EXPECTED = "expected a learning platform's zip, or the folder that it was unpacked into"
 HEADER = b"PK\x01\x02"  # of each file in a zip's directory
 IN_UTF8 = 0x800  # of ZipInfo.flag_bits
 ENCRYPTED = 0x1
 # What zipfile raises for archives that are broken or that zipfile cannot read.
-BROKEN = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    ValueError,
-    NotImplementedError,
-    RuntimeError,
-    OSError,
-)
-Read = Callable[[int], bytes]
+BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, OSError)
 
 
 class Unreadable(Exception):
     """A file or an archive cannot be read; the message says why."""
-
-
-def _nothing(_most: int) -> bytes:
-    return b""
 
 
 @dataclass(frozen=True)
@@ -60,19 +49,28 @@ class Entry:
         path: in parts, which are safe to use as names if the entry has no fault.
         size: in bytes, as declared.
         changed: time of the last change, in seconds since the epoch; 0 if unknown.
-        read: returns the first bytes, at most as many as given. Raises Unreadable.
+        opened: opens the file.
         fault: why the file must not be read; empty if it may be.
     """
 
     path: tuple[str, ...]
     size: int = 0
     changed: float = 0.0
-    read: Read = _nothing
+    opened: Callable[[], IO[bytes]] = io.BytesIO
     fault: str = ""
 
     @property
     def name(self) -> str:
         return "/".join(self.path)
+
+    def read(self, most: int) -> bytes:
+        """The first bytes, at most as many as given. Raises Unreadable."""
+        try:
+            with self.opened() as file:
+                return file.read(most)
+        except BROKEN as error:
+            what = "read" if isinstance(error, OSError) else "unpacked"
+            raise Unreadable(f"cannot be {what} ({_words(error)})") from None
 
 
 @dataclass(frozen=True)
@@ -97,13 +95,13 @@ class Source:
 
     def entered(self, folder: str) -> Source:
         """The files in one of the top folders, with a note about each file outside that folder."""
-        beside = [entry.name for entry in self.entries if entry.path[0] != folder]
+        beside = [f"{one.name}: lies beside {folder}, and is not used" for one in self.entries if one.path[0] != folder]
         inside = [one for one in self.entries if one.path[0] == folder and len(one.path) > 1]
         return Source(
             folder,
             tuple(replace(entry, path=entry.path[1:]) for entry in inside),
             frozenset(path[1:] for path in self.folders if path[0] == folder and len(path) > 1),
-            (*self.notes, *(f"{name}: lies beside {folder}, and is not used" for name in beside)),
+            (*self.notes, *beside),
         )
 
 
@@ -152,16 +150,15 @@ def _listed(name: str, found: Iterable[tuple[Entry, bool]], most: int) -> Source
     notes: list[str] = []
     for entry, is_folder in found:
         path = entry.path
-        if not path:
-            continue
-        if path[0] == "..":
+        if path[:1] == ("..",):
             notes += [f"{entry.name}: ignored, {entry.fault}"] * bool(entry.name.strip("/."))
             continue
         around = path if is_folder else path[:-1]
-        hidden = next((number for number, part in enumerate(around) if part.startswith(".")), len(around))
-        shown = around[:1] if entry.fault else around[: hidden + 1]
-        folders.update(shown[:depth] for depth in range(1, len(shown) + 1))
-        if not is_folder and (".." in path or not _is_noise(path)):
+        for depth, part in enumerate(around[:1] if entry.fault else around, 1):
+            folders.add(around[:depth])
+            if part.startswith("."):
+                break
+        if path and not is_folder and (".." in path or not _is_noise(path)):
             if len(entries) >= most:
                 raise Unreadable(f"more than {most} files in it")
             entries.append(entry)
@@ -183,7 +180,7 @@ def _in_zip(opened: zipfile.ZipFile) -> Iterator[tuple[Entry, bool]]:
         elif ".." in path:
             fault = "a path that leaves its folder"
         elif len(path) > MAX_PARTS:
-            path, fault = path[:MAX_PARTS], "too deep a folder"
+            path, fault = path[:MAX_PARTS], TOO_DEEP
         elif kind == stat.S_IFLNK:
             fault = IS_A_LINK
         elif kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and not name.endswith("/")):
@@ -196,18 +193,7 @@ def _in_zip(opened: zipfile.ZipFile) -> Iterator[tuple[Entry, bool]]:
             changed = datetime(*info.date_time).timestamp()
         except (ValueError, OverflowError):
             changed = 0.0
-        yield Entry(path, info.file_size, changed, _zip_reader(opened, info), fault), name.endswith("/")
-
-
-def _zip_reader(opened: zipfile.ZipFile, info: zipfile.ZipInfo) -> Read:
-    def read(most: int) -> bytes:
-        try:
-            with opened.open(info) as file:
-                return file.read(most)
-        except BROKEN as error:
-            raise Unreadable(f"cannot be unpacked ({_words(error)})") from None
-
-    return read
+        yield Entry(path, info.file_size, changed, functools.partial(opened.open, info), fault), name.endswith("/")
 
 
 def _in_folder(folder: Path, inside: tuple[str, ...] = ()) -> Iterator[tuple[Entry, bool]]:
@@ -223,7 +209,7 @@ def _in_folder(folder: Path, inside: tuple[str, ...] = ()) -> Iterator[tuple[Ent
         name = unicodedata.normalize("NFC", one.name.encode(errors="replace").decode())
         path = (*inside, name)
         if one.is_symlink() or len(path) > MAX_PARTS:
-            yield Entry(path, fault=IS_A_LINK if one.is_symlink() else "too deep a folder"), False
+            yield Entry(path, fault=IS_A_LINK if one.is_symlink() else TOO_DEEP), False
         elif one.is_dir(follow_symlinks=False):
             yield Entry(path), True
             if not _is_noise((name,)) and not (len(path) > 2 and name in IGNORED_FOLDERS):
@@ -231,18 +217,13 @@ def _in_folder(folder: Path, inside: tuple[str, ...] = ()) -> Iterator[tuple[Ent
         else:
             now = one.stat(follow_symlinks=False)
             fault = "" if stat.S_ISREG(now.st_mode) else IS_NO_FILE
-            yield Entry(path, now.st_size, now.st_mtime, _file_reader(Path(one.path)), fault), False
+            yield Entry(path, now.st_size, now.st_mtime, functools.partial(_opened, one.path), fault), False
 
 
-def _file_reader(path: Path) -> Read:
-    def read(most: int) -> bytes:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise Unreadable(IS_NO_FILE)
-                return file.read(most)
-        except OSError as error:
-            raise Unreadable(f"cannot be read ({error.strerror})") from None
-
-    return read
+def _opened(path: str) -> IO[bytes]:
+    """Open a file that may have become something else since it was listed. Raises Unreadable, OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Unreadable(IS_NO_FILE)
+    return os.fdopen(descriptor, "rb")

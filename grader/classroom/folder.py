@@ -169,14 +169,10 @@ class RunFolder:
 
     def attempts(self, handin: str) -> dict[Attempt, Path]:
         """The ended attempts at a hand-in with their folders, by number. An interrupted grading leaves no attempt."""
-        found: dict[int, Path] = {}
-        if self.tasks(handin).is_dir():
-            for path in self.tasks(handin).iterdir():
-                if named := ATTEMPT.fullmatch(path.name):
-                    found[int(named[1])] = path
+        every = {ATTEMPT.fullmatch(path.name): path for path in self.tasks(handin).glob("attempt.*")}
+        found = {int(named[1]): path for named, path in every.items() if named}
         return {
-            self._read(str((found[number] / "attempt.json").relative_to(self.path)), Attempt): found[number]
-            for number in sorted(found)
+            self._read(f"tasks/{handin}/{path.name}/attempt.json", Attempt): path for _, path in sorted(found.items())
         }
 
     def decisions(self) -> list[Decision]:

@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Literal
 
 from grader.classroom import gradescope
-from grader.classroom.folder import ClassError, RunFolder, Student, write_whole
+from grader.classroom.folder import ClassError, RunFolder, write_whole
 from grader.classroom.grades import Basis, Grade, Grades, number
-from grader.classroom.roster import folded, name_of, shown
+from grader.classroom.lookup import folded
+from grader.classroom.roster import name_of, shown
 from grader.classroom.sheet import BOM, Row, Sheet, read_sheet, written
 from grader.report.style import counted, first_of
 
 Format = Literal["gradescope", "canvas", "moodle", "csv"]
 MAX_NAMED = 5
-# A value of a row may be an id of these kinds; a student's key counts as a login.
-CANVAS_ID, MOODLE_ID, SIS_ID = ("canvas",), ("moodle",), ("sid",)
-LOGIN = ("login", "email")
+LOGIN = ("login", "email")  # a student's key counts as a login
+# By column, the kinds of ids that its values may be.
+CANVAS_IDS = {"ID": ("canvas",), "SIS User ID": ("sid",), "SIS Login ID": LOGIN, "Integration ID": ("sid",)}
 # An assignment's; "Final Score (2026)" is a total in a grading period called 2026, which Canvas does not import.
 CANVAS_COLUMN = re.compile(
     r"(?!.*(?:Current|Final|Override) (?:Score|Points|Grade|Status) \(\d+\)\s*$)(?P<title>.+?) \((?P<id>\d+)\)\s*"
@@ -125,19 +126,16 @@ def refuse_open(grades: Iterable[Grade], form: str, without_open: bool, also_mis
 
 def table(grades: Iterable[Grade]) -> str:
     """A row for each student, as CSV; cells are empty where nothing was graded."""
-
-    def plain(value: float | None) -> float | int | None:
-        return value if value is None else int(value) if value == int(value) else round(value, 4)
-
-    rows: list[list[str | float | int | None]] = []
+    rows: list[list[str | int | None]] = []
     for one in grades:
         student, points = one.student, one.points
-        graded, possible = (plain(points.graded), plain(points.possible)) if points else (None, None)
-        reason = one.override.reason if one.override else ""
-        number = one.counting.number if one.counting else None
-        late = "late" if student.late else ""
         who = [student.key, student.name, student.ids.get("email", "")]
-        rows.append([*who, plain(one.earned), graded, possible, reason, late, number, student.handin, one.why])
+        earned = "" if one.earned is None else number(one.earned)
+        graded, possible = (number(points.graded), number(points.possible)) if points else ("", "")
+        reason = one.override.reason if one.override else ""
+        attempt = one.counting.number if one.counting else None
+        late = "late" if student.late else ""
+        rows.append([*who, earned, graded, possible, reason, late, attempt, student.handin, one.why])
     return written(COLUMNS, rows)
 
 
@@ -175,25 +173,23 @@ def _told(grades: Sequence[Grade], basis: Basis) -> list[str]:
 def fill_canvas(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Filled:
     """Canvas' gradebook with these grades in the column of one assignment. Raises ClassError."""
     header = [name.strip() for name in sheet.header]
-    at = {name: place for place, name in reversed(list(enumerate(header)))}
-    names = ("Student",) if "Student" in at else ("LastName", "FirstName")  # by an option of the gradebook's
-    if not {*names, "ID"} <= at.keys():
+    names = ("Student",) if "Student" in header else ("LastName", "FirstName")  # by an option of the gradebook's
+    if not {*names, "ID"} <= {*header}:
         raise ClassError(f"{sheet.name}:1: a gradebook of Canvas has the columns Student and ID; export it there anew")
     assignments = {place: one for place, name in enumerate(header) if (one := CANVAS_COLUMN.fullmatch(name))}
     wanted = folded(column)
     fits = [place for place in assignments if not wanted or folded(header[place]) == wanted]
     fits = fits or [place for place, one in assignments.items() if wanted in (folded(one["title"]), one["id"])]
     place = _only(sheet, fits, [header[one] for one in fits or assignments], column)
-    ids = (("ID", CANVAS_ID), ("SIS User ID", SIS_ID), ("SIS Login ID", LOGIN), ("Integration ID", SIS_ID))
 
-    rows: dict[Row, list[Clue]] = {}
+    clues: dict[Row, list[Clue]] = {}
     for row in sheet.rows:
-        clues = [(name, row.value(at[name]), kinds) for name, kinds in ids if name in at]
-        name = ", ".join(filter(None, (row.value(at[one]) for one in names)))
-        if any(value for _, value, _ in clues) or (name and not folded(name).startswith(NO_STUDENT)):
-            rows[row] = [*clues, ("Student", name, ())]
-    most = [row.value(place) for row in sheet.rows if row not in rows]
-    return _filled(sheet, place, rows, grades, most, KEPT)
+        ids = [(one, row.value(header.index(one)), kinds) for one, kinds in CANVAS_IDS.items() if one in header]
+        name = ", ".join(filter(None, (row.value(header.index(one)) for one in names)))
+        if any(value for _, value, _ in ids) or (name and not folded(name).startswith(NO_STUDENT)):
+            clues[row] = [*ids, ("Student", name, ())]
+    most = [row.value(place) for row in sheet.rows if row not in clues]
+    return _filled(sheet, place, clues, grades, most, KEPT)
 
 
 def fill_moodle(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Filled:
@@ -209,18 +205,18 @@ def fill_moodle(sheet: Sheet, grades: Sequence[Grade], column: str = "") -> Fill
         if not fits and wanted.isdecimal() and 1 <= int(wanted) <= len(header):
             fits = [int(wanted) - 1]
     else:  # a column of grades or nothing, left of one that has the same number, the highest grade, in all rows
-        is_grade = [all(NUMBER.fullmatch(row.value(place) or "0") for row in rows) for place in range(len(header))]
-        highest = [{row.value(place) for row in rows} for place in range(len(header))]
-        is_highest = [len(one) == 1 and all(map(NUMBER.fullmatch, one)) for one in highest]
+        cells = [{row.value(place) for row in rows} for place in range(len(header))]
+        is_grade = [all(NUMBER.fullmatch(one or "0") for one in each) for each in cells]
+        is_highest = [len(each) == 1 and all(map(NUMBER.fullmatch, each)) for each in cells]
         fits = [place for place in range(2, len(header) - 1) if is_grade[place] and is_highest[place + 1]]
     place = _only(sheet, fits, [header[one] for one in fits] or header, column)
 
     clues: dict[Row, list[Clue]] = {}
     for row in rows:
         number = re.search(r"(?<!\d)(\d+)$", row.value(0))
-        clues[row] = [(header[0], number[1], MOODLE_ID)] if number else []
+        clues[row] = [(header[0], number[1], ("moodle",))] if number else []
         for name, value in ((header[one], row.value(one)) for one in range(2, place) if row.value(one)):
-            clues[row].append((name, value, LOGIN if "@" in value else (*SIS_ID, *LOGIN)))
+            clues[row].append((name, value, LOGIN if "@" in value else ("sid", *LOGIN)))
         clues[row].append((header[1], row.value(1), ()))
     return _filled(sheet, place, clues, grades, [row.value(place + 1) for row in rows[:1]])
 
@@ -239,7 +235,7 @@ def _only(sheet: Sheet, fits: Sequence[int], names: Sequence[str], column: str) 
 def _filled(
     sheet: Sheet,
     column: int,
-    rows: Mapping[Row, list[Clue]],
+    clues: Mapping[Row, list[Clue]],
     grades: Sequence[Grade],
     most: Sequence[str],
     kept: Sequence[str] = (),
@@ -247,56 +243,54 @@ def _filled(
     """The sheet with the grades of its students; a cell is emptied where nothing was graded.
 
     Args:
-        rows: those of students, each with what it says about its student, the name at the end.
+        clues: what each row of a student says about its student, the name at the end.
         most: cells that have the column's highest points.
         kept: values that the platform's staff gave instead of points, and that stay.
     """
-    by: dict[tuple[str, str], list[Student]] = defaultdict(list)  # by kind of id, and id
-    for student in (one.student for one in grades):
-        said = {("name", name_of(student.name)), ("login", folded(student.key))}
-        for key in said | {(kind, folded(value)) for kind, value in student.ids.items()}:
-            by[key] += [student] * bool(key[1])
-    of_row: dict[int, Student] = {}
-    lines: dict[str, int] = {}
-    for row, (*ids, name) in rows.items():
-        found: dict[str, tuple[Student, list[str]]] = {}
-        for some in (ids, [name]):
-            for word, value, kinds in some if not found else ():
-                keys = [(kind, folded(value)) for kind in kinds] or [("name", name_of(value))]
-                for student in {one.key: one for key in keys for one in by.get(key, ())}.values():
-                    found.setdefault(student.key, (student, []))[1].append(f"{word} {value!r}")
-        if len(found) > 1:
-            words = " and ".join(f"{shown(one)} by {', '.join(why)}" for one, why in list(found.values())[:3])
-            raise ClassError(f"{sheet.name}:{row.line}: this row may be {words}: mend the roster, or the row's ids")
-        for student, _ in found.values():
-            if (first := lines.setdefault(student.key, row.line)) != row.line:
-                words = f"this row and line {first} are both {shown(student)}'s"
-                raise ClassError(f"{sheet.name}:{row.line}: {words}: take one out, or mend the roster")
-            of_row[row.line] = student
-    values = [*most, *(row.value(column) for row in sheet.rows)]
-    numbers = [value for value in values if NUMBER.fullmatch(value)]
-    comma = any("," in value for value in numbers) and not any("." in value for value in numbers)
-    stay = {row.line for row in rows if folded(row.value(column)) in kept}
-    cells: dict[int, str] = {}
+    by: dict[tuple[str, str], dict[str, Grade]] = defaultdict(dict)  # by kind of id, and id
     for grade in grades:
-        if (at := lines.get(grade.student.key)) is not None and at not in stay:
-            text = "" if grade.earned is None else number(grade.earned)
-            cells[at] = text.replace(".", ",") if comma else text
-    told = {
-        "row of nobody in the class, left alone": [
-            f"{sheet.name}:{row.line}" for row in rows if row.line not in of_row
-        ],
-        "student with a grade and without a row": [
-            shown(one.student) for one in grades if one.student.key not in lines and one.earned is not None
-        ],
-        f"student with {' or '.join(map(str.upper, kept))} instead of points, which stays": [
-            shown(of_row[line]) for line in sorted(stay & of_row.keys())
-        ],
-    }
-    notes = []
-    for what, named in told.items():
-        noun, _, words = what.partition(" ")
-        notes += [f"{counted(len(named), noun)} {words}: {first_of(named, MAX_NAMED)}"] * bool(named)
+        student = grade.student
+        ids = [(kind, folded(value)) for kind, value in (*student.ids.items(), ("login", student.key))]
+        for said in (*ids, ("name", name_of(student.name))):
+            by[said][student.key] = grade
+    own: dict[str, Row] = {}  # by a student's key
+    strangers: list[str] = []
+    for row, of_row in clues.items():
+        found: dict[str, list[str]] = defaultdict(list)  # what says that it is this student's row, by key
+        fits: dict[str, Grade] = {}
+        for word, value, kinds in of_row:
+            if value and (kinds or not found):
+                keys = [(kind, folded(value)) for kind in kinds] or [("name", name_of(value))]
+                for key, grade in {key: one for each in keys for key, one in by.get(each, {}).items()}.items():
+                    fits[key] = grade
+                    found[key].append(f"{word} {value!r}")
+        if len(found) > 1:
+            words = " and ".join(f"{shown(fits[key].student)} by {', '.join(found[key])}" for key in [*found][:3])
+            raise ClassError(f"{sheet.name}:{row.line}: this row may be {words}: mend the roster, or the row's ids")
+        for key in found:
+            if own.setdefault(key, row) is not row:
+                words = f"this row and line {own[key].line} are both {shown(fits[key].student)}'s"
+                raise ClassError(f"{sheet.name}:{row.line}: {words}: take one out, or mend the roster")
+        strangers += [f"{sheet.name}:{row.line}"] * (not found)
+    values = [one for one in (*most, *(row.value(column) for row in sheet.rows)) if NUMBER.fullmatch(one)]
+    comma = any("," in one for one in values) and not any("." in one for one in values)
+    cells: dict[int, str] = {}
+    excused: list[str] = []
+    absent: list[str] = []
+    for grade in grades:
+        text = "" if grade.earned is None else number(grade.earned)
+        if (its := own.get(grade.student.key)) is None:
+            absent += [shown(grade.student)] * bool(text)
+        elif folded(its.value(column)) in kept:
+            excused.append(shown(grade.student))
+        else:
+            cells[its.line] = text.replace(".", ",") if comma else text
+    told = (
+        (strangers, "row", "of nobody in the class, left alone"),
+        (absent, "student", "with a grade and without a row"),
+        (excused, "student", f"with {' or '.join(map(str.upper, kept))} instead of points, which stays"),
+    )
+    notes = [f"{counted(len(who), noun)} {words}: {first_of(who, MAX_NAMED)}" for who, noun, words in told if who]
     ours = {number(one.points.possible) for one in grades if one.points}
     platforms = {number(float(one.replace(",", "."))) for one in most if NUMBER.fullmatch(one)}
     if ours and platforms and ours != platforms:

@@ -161,20 +161,6 @@ def counts(attempts: Sequence[Ended], decisions: Iterable[Decision], student: St
     return whole[-1] if whole else None
 
 
-def changes_of_counting(
-    attempts: Sequence[Ended], decisions: Iterable[Decision], student: Student
-) -> list[Ended | None]:
-    """The attempts that have counted, in order of time; None for a time in which no attempt counted."""
-    chosen = choices(decisions, student)
-    found: list[Ended | None] = [None]
-    for moment in sorted({one.attempt.ended for one in attempts} | {one.at for one in chosen}):
-        there = [one for one in attempts if one.attempt.ended <= moment]
-        counting = counts(there, [one for one in chosen if one.at <= moment], student)
-        if counting != found[-1]:
-            found.append(counting)
-    return found
-
-
 # Decisions ------------------------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ import grader.submission
 from grader.classroom import lookup
 from grader.classroom.folder import ClassError, RunFolder, file_names, write_whole
 from grader.classroom.grades import Basis, Grade, number
-from grader.classroom.roster import folded, shown
+from grader.classroom.roster import shown
 from grader.report.json_file import REPORT, read_report
 from grader.report.model import UNDECIDED, CaseResult, Points, presentable
 from grader.submission import SubmissionError
@@ -160,7 +160,7 @@ def _autograder(folder: RunFolder, grades: Sequence[Grade], texts: dict[str, str
     handins: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for (digest, _), same in alike.items():
         people = {
-            f"{kind}:{folded(value)}"
+            f"{kind}:{lookup.folded(value)}"
             for one in same
             for named, value in (*one.student.ids.items(), ("name", one.student.name))
             if value and (kind := "submission" if named == "gradescope" else named) in lookup.KINDS

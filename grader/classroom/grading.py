@@ -18,7 +18,7 @@ from pathlib import Path
 from grader.assignment import stub_names
 from grader.classroom.folder import Attempt, ClassError, ClassRun, RunFolder, course_of, file_names, write_whole
 from grader.classroom.station import Station
-from grader.classroom.tasks import DRAFTS, UNUSABLE, Task
+from grader.classroom.tasks import UNUSABLE, Task
 from grader.console import EXIT_INFRA
 from grader.report.json_file import REPORT, ReportError, read_report
 from grader.report.model import Report
@@ -30,7 +30,6 @@ from grader.submission import SubmissionError, stage, survey
 # stopped, or a file system does not answer.
 LIMIT_S = RUN_LIMIT_S + 600
 STOP_LIMIT_S = 45  # after SIGTERM `grader run` gives its judge 15 s for a last report, and ends the judge within 20 s
-CLEANUP_LIMIT_S = 120
 OUTPUT = "output.txt"
 MAX_FAULT = 500
 LAST_BYTES = 8000
@@ -187,7 +186,7 @@ class RunningAttempt:
         """
         code = self._process.wait()
         last = last_words(self.draft / OUTPUT)
-        report = None
+        report, fault = None, ""
         if self._late:
             fault = f"the grading took more than {self._limit_s:g} s and was ended"
         elif code < 0:
@@ -195,9 +194,8 @@ class RunningAttempt:
         else:
             try:
                 report = read_report(self.draft / REPORT)
-                is_whole = code == 0 and not report.incomplete
-                words = "; ".join(report.infra_errors) or f"`grader run` ended with {code}: {last}"
-                fault = "" if is_whole else words
+                if code != 0 or report.incomplete:
+                    fault = "; ".join(report.infra_errors) or f"`grader run` ended with {code}: {last}"
             except ReportError as error:
                 told = last if code in (UNUSABLE, EXIT_INFRA) else ""
                 fault = told or f"`grader run` ended with {code}: {last or error}"
@@ -273,29 +271,6 @@ def last_words(output: Path) -> str:
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     faults = [line.removeprefix(FAULT) for line in lines if line.startswith(FAULT)]
     return next(iter([*faults[-1:], *lines[-1:]]), "")
-
-
-def remove_drafts(attempts: Path) -> None:
-    """Remove the drafts of killed runs from the folder of a task that the caller has locked."""
-    for draft in attempts.glob(DRAFTS):
-        remove(draft)
-
-
-def clean_up() -> str:
-    """Remove workers, containers and folders of killed gradings (`grader cleanup`). Returns a fault, or ""."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "grader", "cleanup"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=CLEANUP_LIMIT_S,
-            process_group=0,
-        )
-    except subprocess.TimeoutExpired:
-        return f"`grader cleanup` took more than {CLEANUP_LIMIT_S} s"
-    words = done.stdout.decode(errors="replace").strip().splitlines()
-    return "" if done.returncode == 0 else f"`grader cleanup`: {words[-1] if words else done.returncode}"
 
 
 def _sync(path: Path) -> None:

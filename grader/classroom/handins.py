@@ -99,19 +99,18 @@ def _with_inner(entries: Sequence[Entry], notes: list[str]) -> list[Entry]:
     loose: list[Entry] = []
     archives: list[tuple[Entry, list[Entry]]] = []
     for entry in entries:
-        name = PurePosixPath(entry.path[-1])
         if entry.fault or not is_archive(entry.name):
             loose.append(entry)
-        elif name.suffix.casefold() != ".zip":
-            loose.append(replace(entry, fault="an archive of a kind that is not entered; .zip is"))
-        elif entry.size > MAX_ARCHIVE_BYTES:
-            loose.append(replace(entry, fault=f"an archive larger than {MAX_ARCHIVE_BYTES >> 20} MiB"))
+            continue
+        try:
+            if PurePosixPath(entry.name).suffix.casefold() != ".zip":
+                raise Unreadable("an archive of a kind that is not entered; .zip is")
+            if entry.size > MAX_ARCHIVE_BYTES:
+                raise Unreadable(f"an archive larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
+            source = open_inner(entry.read(MAX_ARCHIVE_BYTES), entry.name)
+        except Unreadable as why:
+            loose.append(replace(entry, fault=str(why)))
         else:
-            try:
-                source = open_inner(entry.read(MAX_ARCHIVE_BYTES), name.stem)
-            except Unreadable as why:
-                loose.append(replace(entry, fault=str(why)))
-                continue
             notes += source.notes
             nested = [replace(one, fault=one.fault or NESTED * is_archive(one.name)) for one in source.entries]
             archives.append((entry, nested))

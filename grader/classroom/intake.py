@@ -7,15 +7,15 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from grader.classroom.archive import open_source
 from grader.classroom.folder import NOTHING, ClassError, ClassRun, Decision, RunFolder, Student, Students, file_names
 from grader.classroom.grades import override_of
 from grader.classroom.handins import keep
+from grader.classroom.lookup import folded
 from grader.classroom.platforms import Export, HandIn, recognise
-from grader.classroom.roster import Ambiguous, ClassList, Person, differing, folded, read_roster, spellings
+from grader.classroom.roster import NOBODY, ClassList, Person, Shared, differing, read_roster, spellings
 from grader.report.style import first_of
 from grader.runfolder import abandoned, alone_in, remove
 
@@ -34,7 +34,6 @@ class Intake:
     Attributes:
         listed: the keys of these students.
         counted: the hand-in of this export that counts, by a student's key.
-        owners: the keys of the students of each hand-in with the same files, by the name of the copy.
         about: groups and students, by the sentence about all of them.
     """
 
@@ -42,9 +41,8 @@ class Intake:
         self.handins = folder.handins
         self.wanted, self.known = file_names(run)
         self.students = students
-        self.listed = [one.key for one in students]
+        self.listed = list(students)
         self.counted: dict[str, HandIn] = {}
-        self.owners: dict[str, list[set[str]]] = defaultdict(list)
         self.about: dict[str, list[str]] = defaultdict(list)
         self.notes: list[str] = []
 
@@ -52,18 +50,30 @@ class Intake:
         """Copy the hand-ins, and assign each to its students. Raises OSError."""
         self.handins.mkdir(exist_ok=True)
         self.notes += export.notes
-        for handin, people in told_apart(export, self.students):
+        ids: dict[frozenset[str], set[str]] = defaultdict(set)  # all ids of a person, by name
+        folders: dict[str, set[str]] = defaultdict(set)
+        for one in (person for handin in export.handins for person in handin.people):
+            ids[spellings(one.name)].add(str(one.ids))
+            folders[folded(one.ids.get("folder", ""))].add(one.ids.get("folder", ""))
+        owners: dict[str, list[set[str]]] = defaultdict(list)  # the students of each hand-in with the same files
+        for handin in export.handins:
             kept, notes = keep(handin, self.handins, self.wanted, self.known)
-            keys = [self._assigned(handin, person, kept, notes) for person in people]
-            if kept:
-                self.owners[kept].append(set().union(*keys))
+            keys: set[str] = set()
+            for one in handin.people:
+                is_shared = len(folders[folded(one.ids.get("folder", ""))]) > 1
+                shared: Shared = "folder" if is_shared else ""
+                if one.name and len(ids[spellings(one.name)]) > 1:
+                    shared = "name"
+                keys |= self._assigned(handin, one, shared, kept, notes)
+            owners[kept].append(keys)
         self.notes += [f"{words}: {first_of(who)}" for words, who in self.about.items()]
-        for owners in self.owners.values():
-            everybody = set().union(*owners)
-            if any(one != everybody for one in owners) and not self.students.is_group(everybody):
+        for kept, those in owners.items():
+            everybody = set().union(*those)
+            groups = {self.students[key].ids.get("group", "") for key in everybody}
+            if kept and any(one != everybody for one in those) and (len(groups) > 1 or groups == {""}):
                 self.notes.append(f"the same files: {first_of(sorted(everybody))}")
 
-    def _assigned(self, handin: HandIn, person: Person, kept: str, of_files: Sequence[str]) -> set[str]:
+    def _assigned(self, handin: HandIn, person: Person, shared: Shared, kept: str, of_files: Sequence[str]) -> set[str]:
         """Assign a hand-in to a student, who is added if unknown, or to each student of a group. Returns their keys.
 
         Args:
@@ -74,56 +84,55 @@ class Intake:
         kind, value = next(iter(person.ids.items()), ("name", person.name))
         column = f"{kind} id" if kind in ("moodle", "canvas") else kind
         line = f"a roster with {value} in the column `{column}` says whose it is"
-        student = None
-        try:
-            student = self.students.find(person, self.listed)
-            if student is None and person.doubt != "name":
-                namesakes = self.students.namesakes(person.name)
-                notes += [f"has the name of {one.key}, and other ids; {line}" for one in namesakes]
-        except Ambiguous as why:
+        student, why = self.students.find(person, shared, self.listed)
+        if why:
             notes.append(f"{why}; {line}")
-        if person.doubt == "folder" and student is None:
+        elif student is None and shared != "name":
+            namesakes = self.students.namesakes(person.name)
+            notes += [f"has the name of {one.key}, and other ids; {line}" for one in namesakes]
+        if student is None and shared == "folder":
             notes.append(f"{handin.where}: another folder has this name but for capital letters; {line}")
         group = self.students.group(person, student)
-        is_anothers = bool(person.name and student and not spellings(person.name) & spellings(student.name))
         if group:
             self.about["handed in by groups, for each of their students"].append(group[0].ids["group"])
-        elif "canvas" in person.ids and student and student.name and is_anothers:
+        is_anothers = bool(person.name and student and not spellings(person.name) & spellings(student.name))
+        if not group and is_anothers and student and student.name and "canvas" in person.ids:
             hint = "a roster with the column `group` gives a group's other students the hand-in"
             self.about[f"Canvas names hand-ins after nobody; {hint}"].append(f"{person.name} ({student.key})")
         for member in group:
-            if student is None or member.key != student.key:
-                self.students.put(self._with(member, handin, kept, of_files))
-        if student is None and group:
-            return {one.key for one in group}
-        student = student or self.students.add(person)
-        notes += [f"handed in with the {kind} {person.ids[kind]}" for kind in differing(student, person)]
-        told = {"ids": {**person.ids, **student.ids}, "name": student.name or person.name}
-        self.students.put(self._with(student.model_copy(update=told), handin, kept, notes))
-        return {student.key, *(one.key for one in group)}
+            if member is not student:
+                self._give(member, handin, kept, of_files)
+        if student is None and not group:
+            student = self.students.add(person)
+        if student is not None:
+            notes += [f"handed in with the {kind} {person.ids[kind]}" for kind in differing(student, person)]
+            told = {"ids": {**person.ids, **student.ids}, "name": student.name or person.name}
+            self._give(student.model_copy(update=told), handin, kept, notes)
+        return {one.key for one in (*group, *([student] if student else []))}
 
-    def _with(self, student: Student, handin: HandIn, kept: str, about: Sequence[str]) -> Student:
-        """The student with the hand-in, or with the one before if that counts."""
-        notes = list(about)
+    def _give(self, student: Student, handin: HandIn, kept: str, about: Sequence[str]) -> None:
+        """Put the student into the class with the hand-in, or with the one before if that counts."""
         other = self.counted.get(student.key)
+        told = [*student.notes]
+        update: dict[str, object] = {}
         if student.handin and not kept:
-            notes.append(f"{handin.where}: {NOTHING}; the hand-in before counts")
-            return student.model_copy(update={"notes": _once((*student.notes, *notes))})
-        if student.handin and other and other.order > handin.order:
-            notes = [f"handed in twice: {other.where} counts, {handin.where} is the earlier one"]
-            notes += self._lacking(student.key, kept, student.handin)
-            return student.model_copy(update={"notes": _once((*student.notes, *notes))})
-        self.counted[student.key] = handin
-        student = student.model_copy(update={"ids": {**student.ids, **handin.ids}})
-        if other:
-            notes.append(f"handed in twice: {handin.where} counts, {other.where} is the earlier one")
-        elif student.handin == kept != "":
-            return student
-        elif student.handin:
-            notes.append(f"handed in again; the hand-in before was {student.handin}")
-        notes += self._lacking(student.key, student.handin, kept)
-        notes += [NOTHING] * (not kept)
-        return student.model_copy(update={"handin": kept, "late": handin.late, "notes": _once(notes)})
+            told += [*about, f"{handin.where}: {NOTHING}; the hand-in before counts"]
+        elif student.handin and other and other.order > handin.order:
+            told += [f"handed in twice: {other.where} counts, {handin.where} is the earlier one"]
+            told += self._lacking(student.key, kept, student.handin)
+        else:
+            self.counted[student.key] = handin
+            update = {"ids": {**student.ids, **handin.ids}}
+            if other or not kept or kept != student.handin:
+                told = [*about]
+                if other:
+                    told.append(f"handed in twice: {handin.where} counts, {other.where} is the earlier one")
+                elif student.handin:
+                    told.append(f"handed in again; the hand-in before was {student.handin}")
+                told += [*self._lacking(student.key, student.handin, kept), *[NOTHING] * (not kept)]
+                update |= {"handin": kept, "late": handin.late}
+        notes = tuple(dict.fromkeys(told))
+        self.students[student.key] = student.model_copy(update={**update, "notes": notes})
 
     def _lacking(self, key: str, before: str, after: str) -> list[str]:
         """A sentence if a hand-in that counts lacks files of the assignments that the one before had."""
@@ -145,37 +154,10 @@ class Intake:
         Args:
             listed_in: where the others are not, as `the roster`; empty if there is none.
         """
-        others = sorted(
-            (one for one in self.students if one.key not in self.listed), key=lambda one: one.key.casefold()
-        )
-        strangers = sorted(one.key for one in others)
-        told = [f"handed in and not in {listed_in}: {first_of(strangers)}"] if listed_in and strangers else []
-        listed = [one for one in self.students if one.key in self.listed]
-        return Students(students=(*listed, *others), notes=_once((*notes, *told, *self.notes)))
-
-
-def told_apart(export: Export, students: ClassList) -> list[tuple[HandIn, list[Person]]]:
-    """The hand-ins with their people, each with what is in doubt. A name that all have and no student has, as
-    "Participant", is none.
-    """
-    everybody = [person for handin in export.handins for person in handin.people]
-    ids: dict[frozenset[str], set[str]] = defaultdict(set)  # Moodle's, by name
-    folders: dict[str, set[str]] = defaultdict(set)
-    for one in everybody:
-        ids[frozenset(spellings(one.name))].add(one.ids.get("moodle", ""))
-        folders[folded(one.ids.get("folder", ""))].add(one.ids.get("folder", ""))
-    is_blind = len(ids) == 1 and not any(students.namesakes(one.name) for one in everybody)
-
-    def told(one: Person) -> Person:
-        if one.name and len(ids[frozenset(spellings(one.name))]) > 1:
-            return Person("", one.ids) if is_blind else replace(one, doubt="name")
-        return replace(one, doubt="folder" if len(folders[folded(one.ids.get("folder", ""))]) > 1 else "")
-
-    return [(handin, [*map(told, handin.people)]) for handin in export.handins]
-
-
-def _once(notes: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(notes))
+        others = sorted(self.students.keys() - self.listed, key=lambda key: (key.casefold(), key))
+        told = [f"handed in and not in {listed_in}: {first_of(sorted(others))}"] if listed_in and others else []
+        students = tuple(self.students[key] for key in (*self.listed, *others))
+        return Students(students=students, notes=tuple(dict.fromkeys((*notes, *told, *self.notes))))
 
 
 def new_class(folder: Path, run: ClassRun, source: Path, platform: str = "", roster: Path | None = None) -> list[str]:
@@ -202,7 +184,7 @@ def new_class(folder: Path, run: ClassRun, source: Path, platform: str = "", ros
         try:
             made = RunFolder(draft)
             with alone_in(draft):
-                intake = Intake(made, run, ClassList(listed))
+                intake = Intake(made, run, ClassList({one.key: one for one in listed}))
                 intake.take(export)
                 students = intake.result(notes, "the roster" if roster else "")
                 made.write(run)
@@ -258,7 +240,8 @@ def add_to_class(folder: Path, source: Path | None, platform: str = "", roster: 
         opened = stack.enter_context(open_source(source)) if source else None
         stack.enter_context(alone_in(folder))
         before, decisions = run.students(), run.decisions()
-        students = ClassList(before.students)
+        earlier = {one.key: one for one in before.students}
+        students = ClassList(earlier)
         notes += _enrolled(students, listed, decisions)
         export = recognise(opened, names, platform) if opened else None
         intake = Intake(run, run.run(), students)
@@ -267,7 +250,6 @@ def add_to_class(folder: Path, source: Path | None, platform: str = "", roster: 
         after = intake.result((*before.notes, *notes), "the class before")
         os.sync()
         run.write(after)
-    earlier = {one.key: one for one in before.students}
     new = [one for one in after.students if one.key not in earlier]
     again = [one for one in after.students if one.key in earlier and one.handin != earlier[one.key].handin]
     takes_back = "`grader class decide RUN WHO --withdraw` takes them back"
@@ -295,7 +277,7 @@ def _enrolled(students: ClassList, listed: Sequence[Student], decisions: Sequenc
     Two students of the class with ids of one line are one, if only one of them has handed in and no decision is about the other.
     """
     notes: list[str] = []
-    before = {one.key for one in students}
+    before = set(students)
     decided = {one.who for one in decisions}
     found: set[str] = set()
     for one in listed:
@@ -306,31 +288,31 @@ def _enrolled(students: ClassList, listed: Sequence[Student], decisions: Sequenc
             stays = next((each for each in both if each.key in decided), both[0])
             others = [each for each in both if each is not stays]
             for each in others:
-                students.remove(each)
+                del students[each.key]
             of = with_files[0] if with_files else stays
             kept = {
                 "handin": of.handin,
                 "late": of.late,
-                "notes": tuple(note for note in of.notes if "nobody was chosen" not in note),
+                "notes": tuple(note for note in of.notes if NOBODY not in note),
                 "ids": {kind: value for each in (stays, *others) for kind, value in each.ids.items()},
             }
-            students.put(stays.model_copy(update=kept))
+            students[stays.key] = stays.model_copy(update=kept)
             notes.append(f"{first_of([each.key for each in others])}: is {stays.key} by the roster")
-        try:
-            known = students.find(person)
-        except Ambiguous as why:
+        known, why = students.find(person)
+        if why:
             notes.append(f"on the roster: {why}")
             continue
         if known is None or known.key in found:
             known = students.add(person)
         notes += [f"{known.key}: has another {kind} on the roster now" for kind in differing(known, person)]
         told = {"name": one.name or known.name, "ids": {**known.ids, **one.ids}, "alias": one.alias or known.alias}
-        students.put(known.model_copy(update=told))
+        students[known.key] = known.model_copy(update=told)
         found.add(known.key)
-    before &= {one.key for one in students}
-    new, gone = sorted(found - before), sorted(before - found) if listed else []
-    notes += [f"new by the roster: {first_of(new)}"] * bool(new)
-    return [*notes, *[f"in the class, and not on the roster: {first_of(gone)}"] * bool(gone)]
+    if new := sorted(found - before):
+        notes.append(f"new by the roster: {first_of(new)}")
+    if listed and (gone := sorted((before & students.keys()) - found)):
+        notes.append(f"in the class, and not on the roster: {first_of(gone)}")
+    return notes
 
 
 def _notes_of(students: Iterable[Student]) -> list[str]:
@@ -338,4 +320,4 @@ def _notes_of(students: Iterable[Student]) -> list[str]:
     ordered = sorted(students, key=lambda one: bool(one.handin))
     notes = [f"{one.key}: {note}" for one in ordered for note in one.notes if note != NOTHING]
     more = len(notes) - MAX_TOLD
-    return [*notes[:MAX_TOLD], *([f"and {more} more notes, in students.json"] if more > 0 else [])]
+    return [*notes[:MAX_TOLD], *[f"and {more} more notes, in students.json"] * (more > 0)]

@@ -16,7 +16,7 @@ from statistics import geometric_mean, median
 from grader.classroom.grades import Grades
 from grader.classroom.sheet import written
 from grader.report.json_file import REPORT, read_report
-from grader.report.model import Interval, PartResult, SpeedCaseResult
+from grader.report.model import Interval
 from grader.report.style import shown
 
 SUBMISSION, EAGER, COMPILE = "submission", "eager", "compile"
@@ -63,7 +63,7 @@ class Board:
 def leaderboard(grades: Grades) -> list[Board]:
     """A board for each part with measured speed on each GPU model. Raises ClassError, ReportError."""
     # By GPU, assignment, part, sizes and baseline: the title; students by alias and hand-in, since partners are one row;
-    # the speeds of other entrants.
+    # the speeds of other entrants and of the machine's limit, relative to the baseline.
     titles: dict[tuple[str, str, str, tuple[str, ...], str], str] = {}
     students: dict[object, dict[tuple[str, str], Interval]] = defaultdict(dict)
     others: dict[object, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -72,18 +72,33 @@ def leaderboard(grades: Grades) -> list[Board]:
             continue
         report = read_report(grade.counting.folder / REPORT)
         for one, part in report.parts:
-            cases = [case for case in part.speed.cases if case.measured is not None]
-            shared = [name for name in (EAGER, COMPILE) if all(name in _speedups(case) for case in cases)]
-            if not cases or len(cases) < len(part.speed.cases) or not shared:
+            cases = part.speed.cases
+            measured = [case.measured for case in cases if case.measured is not None]
+            if not measured or len(measured) < len(cases):
+                continue
+            speedups = [{each.name: each.speedup for each in case.entrants if each.speedup} for case in measured]
+            shared = set.intersection(*map(set, speedups))
+            baseline = next((name for name in (EAGER, COMPILE) if name in shared), "")
+            if not baseline:
                 continue
             sizes = tuple(f"{case.name}: {case.size}" for case in cases)
-            place = (report.environment.gpu or "no GPU", one.name, part.name, sizes, shared[0])
+            place = (report.environment.gpu or "no GPU", one.name, part.name, sizes, baseline)
             titles.setdefault(place, one.title_of(part))
-            for name, ratio in _others(cases, shared[0]).items():
-                others[place][name].append(ratio)
-            if grade.student.alias and is_eligible(part, cases):
-                paired = geometric([_speedups(case)[shared[0]] for case in cases])
-                students[place][grade.student.alias, grade.student.handin] = paired
+            for name in shared - {case.roofline for case in measured}:
+                ratios = [case[baseline].median / case[name].median for case in speedups]
+                others[place][NAMES.get(name, name)].append(geometric_mean(ratios))
+            shares = [each.roofline_share for case in measured for each in case.entrants if each.name == SUBMISSION]
+            if len(shares) == len(cases) and min(shares) > 0:
+                limits = [case[baseline].median / share for case, share in zip(speedups, shares, strict=True)]
+                others[place][LIMIT].append(geometric_mean(limits))
+            is_right = part.points.earned >= part.points.possible - 1e-9 and all(c.outcome == "passed" for c in cases)
+            is_sure = all(case.corroborated and not case.flags for case in measured)
+            if grade.student.alias and is_right and is_sure:
+                ends = {
+                    end: geometric_mean([getattr(case[baseline], end) for case in speedups])
+                    for end in ("median", "low", "high")
+                }
+                students[place][grade.student.alias, grade.student.handin] = Interval(**ends)
     boards = []
     for place, title in sorted(titles.items()):
         rows = [RankedEntry(name, median(ratios)) for name, ratios in others[place].items()]
@@ -91,43 +106,6 @@ def leaderboard(grades: Grades) -> list[Board]:
         rows.sort(key=lambda one: (-one.speedup, one.rank or 0, one.name))
         boards.append(Board(place[0], title, place[3], place[4], tuple(rows)))
     return boards
-
-
-def is_eligible(part: PartResult, cases: Sequence[SpeedCaseResult]) -> bool:
-    """Whether a part has all points for correctness, and measurements that are corroborated and without a flag."""
-    full = part.points.earned >= part.points.possible - 1e-9
-    return full and all(
-        one.outcome == "passed" and one.measured is not None and one.measured.corroborated and not one.measured.flags
-        for one in cases
-    )
-
-
-def _speedups(case: SpeedCaseResult) -> dict[str, Interval]:
-    """The submission's speed-up over each other entrant."""
-    assert case.measured is not None
-    return {one.name: one.speedup for one in case.measured.entrants if one.speedup is not None}
-
-
-def _others(cases: Sequence[SpeedCaseResult], baseline: str) -> dict[str, float]:
-    """Speeds of the other entrants of a report, and the machine's limit, relative to the baseline."""
-    found: dict[str, float] = {}
-    roofs = {case.measured.roofline for case in cases if case.measured}
-    for name in set.intersection(*(set(_speedups(case)) for case in cases)) - roofs:
-        ratios = [_speedups(case)[baseline].median / _speedups(case)[name].median for case in cases]
-        found[NAMES.get(name, name)] = geometric_mean(ratios)
-    limits = [
-        _speedups(case)[baseline].median / one.roofline_share
-        for case in cases
-        for one in (case.measured.entrants if case.measured else ())
-        if one.name == SUBMISSION and one.roofline_share > 0
-    ]
-    return {**found, LIMIT: geometric_mean(limits)} if len(limits) == len(cases) else found
-
-
-def geometric(paired: Sequence[Interval]) -> Interval:
-    """The geometric mean of several speed-ups. Its interval goes from the mean of the low ends to that of the high ends."""
-    ends = {end: geometric_mean([getattr(one, end) for one in paired]) for end in ("median", "low", "high")}
-    return Interval(**ends)
 
 
 def ranked(measured: Iterable[tuple[str, Interval]]) -> list[RankedEntry]:
@@ -161,10 +139,8 @@ def table(boards: Sequence[Board]) -> str:
     """The boards as one CSV file."""
     rows: list[list[str | float | int | None]] = []
     for board in boards:
-        for entry in board.entries:
-            ends = (
-                [round(end, 4) for end in (entry.interval.low, entry.interval.high)] if entry.interval else [None] * 2
-            )
-            place = [board.gpu, board.title, "; ".join(board.sizes), board.baseline]
-            rows.append([*place, entry.rank, entry.name, round(entry.speedup, 4), *ends])
+        place = [board.gpu, board.title, "; ".join(board.sizes), board.baseline]
+        for one in board.entries:
+            ends = [round(one.interval.low, 4), round(one.interval.high, 4)] if one.interval else [None, None]
+            rows.append([*place, one.rank, one.name, round(one.speedup, 4), *ends])
     return written(("gpu", "part", "sizes", "baseline", "rank", "name", "speedup", "low", "high"), rows)

@@ -25,12 +25,12 @@ from pathlib import Path
 
 from grader.classroom.folder import ClassError
 
-NAME = ".lock"  # in the folder of a hand-in's attempts, and in that of the class for run.json
+NAME = ".lock"  # in the folder of a hand-in's attempts, and in that of the class, where locks are tried
 WITHOUT_LOCKS = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
 LOCKS_OF_MACHINE = Path("/run/lock")  # world-writable on Linux, emptied by a reboot
 
 
-def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = False) -> FileIO | None:
+def lock(path: Path, place: str = "", *, unlocked: bool = False) -> FileIO | None:
     """Take the lock of a file, which is created if missing; None if another process holds the lock.
 
     Returns:
@@ -38,7 +38,6 @@ def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = Fa
 
     Args:
         place: where the holder grades, as `node3 GPU-1234`; empty if it does not.
-        wait: whether to wait until the lock is free.
         unlocked: whether to take a lock that holds nobody off on a file system without locks.
 
     Raises:
@@ -48,7 +47,7 @@ def lock(path: Path, place: str = "", *, wait: bool = False, unlocked: bool = Fa
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(FileIO(_opened(path), "r"))
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -88,14 +87,11 @@ def lock_of(gpu: str, folder: Path | None = None) -> Path:
 def _opened(path: Path) -> int:
     """Open or create a lock's file. Another user's file may allow reading only, which suffices for a lock (not on NFS)."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
-    for _ in range(100):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                return os.open(path, os.O_RDWR | flags)
-            except PermissionError:
-                return os.open(path, os.O_RDONLY | flags)
-        with contextlib.suppress(FileExistsError):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o644)
-            os.fchmod(descriptor, 0o644)  # whatever the umask: others must be able to open it
-            return descriptor
-    raise OSError(errno.EBUSY, "is made and removed all the time", str(path))
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o644)
+        os.fchmod(descriptor, 0o644)  # whatever the umask: others must be able to open it
+        return descriptor
+    try:  # without O_CREAT, by which Linux lets nobody open another user's file in a folder for all, as /run/lock
+        return os.open(path, os.O_RDWR | flags)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags)

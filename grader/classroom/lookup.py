@@ -68,10 +68,11 @@ def owners(metadata: Path) -> list[str]:
         known.append(("submission", told.get("id")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []
-    return [f"{kind}:{_folded(str(value))}" for kind, value in known if value]
+    return [f"{kind}:{folded(str(value))}" for kind, value in known if value]
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
+    """The text in one case, with characters of one width and single spaces, for comparing."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -121,16 +121,6 @@ class Export:
     notes: tuple[str, ...] = ()
 
 
-@dataclass
-class _Owned:
-    """The files of one owner, each with its number."""
-
-    owner: str = ""
-    name: str = ""
-    late: bool = False
-    files: list[tuple[int, Entry]] = field(default_factory=list)
-
-
 def recognise(source: Source, names: Collection[str], platform: str = "") -> Export:
     """Recognise an export and list its hand-ins.
 
@@ -168,50 +158,52 @@ def _export(form: str, source: Source, names: Collection[str]) -> Export | None:
     metadata = next((entry for entry in source.entries if entry.path == (METADATA,)), None)
     if form == "gradescope" and metadata is None:
         return None
-    owned: dict[str, _Owned] = defaultdict(_Owned)
+    owned: dict[str, list[tuple[dict[str, str | None], Entry]]] = defaultdict(list)
     others: list[Entry] = []
-    example = ""
     tops = [Entry((folder, "")) for folder in source.top_folders]  # a folder may be empty
     for entry in (*tops, *source.entries):
-        found = PLATFORMS[form].pattern.fullmatch(f"{source.name}/{entry.name}")
-        if found is None:
-            others += [entry] * bool(entry.path[-1])
-            continue
-        said = found.groupdict()
-        one = owned[said["owner"] or entry.name]
-        example = example or entry.path[0]
-        one.owner = said["owner"] or said["archive"]
-        one.name, one.late = said.get("name") or one.name, one.late or bool(said.get("late"))
-        if file := said["file"] or said.get("text") or (said.get("archive") and entry.name):
-            path = tuple(file.split("/"))
-            one.files.append((int((said.get("number") or "0")[:18]), replace(entry, path=path)))
+        if match := PLATFORMS[form].pattern.fullmatch(f"{source.name}/{entry.name}"):
+            owned[match["owner"] or entry.name].append((match.groupdict(), entry))
+        elif entry.path[-1]:
+            others.append(entry)
     if not _has_form(form, source, owned, others, names):
         return None
-    if form == "gradescope":
-        assert metadata is not None
-        return _gradescope(source.name, metadata, owned, [one for one in others if one is not metadata])
-    handins: list[HandIn] = []
-    notes: list[str] = []
-    for place, one in owned.items():
-        where = f"{one.name or 'somebody'} ({one.owner})" if form in ("moodle", "canvas") else place
-        if form == "canvas" and is_test_student(one.name):
-            notes.append(f"{where}: {TEST_STUDENT}")
+    beside = [f"{one.name}: {PLATFORMS[form].beside}, and is not used" for one in others if one is not metadata]
+    files_of: dict[str, list[tuple[int, Entry]]] = {}  # each with its number
+    for place, each in owned.items():
+        files = files_of[place] = []
+        for found, entry in each:
+            if file := found["file"] or found.get("text") or (found.get("archive") and entry.name):
+                number = int((found.get("number") or "0")[:18])
+                files.append((number, replace(entry, path=tuple(file.split("/")))))
+    if metadata is not None and form == "gradescope":
+        of_folder = {place: tuple(entry for _, entry in files) for place, files in files_of.items()}
+        handins, notes = _gradescope(source.name, metadata, of_folder)
+        sentence = f"{PLATFORMS[form].sign} {counted(len(handins) + len(notes), 'submission')}"
+        strangers = sorted(of_folder.keys() - {one.where for one in handins} - notes.keys())
+        notes |= dict.fromkeys(strangers, f"{METADATA} does not name it, so nobody knows whose it is")
+        return Export(sentence, tuple(handins), (*(f"{where}: {why}" for where, why in notes.items()), *beside))
+    handins = []
+    left_out = []
+    for place, files in files_of.items():
+        said = {group: text for each, _ in owned[place] for group, text in each.items() if text}
+        owner, name = said.get("owner") or said["archive"], said.get("name", "")
+        where = f"{name or 'somebody'} ({owner})" if form in ("moodle", "canvas") else place
+        if form == "canvas" and is_test_student(name):
+            left_out.append(f"{where}: {TEST_STUDENT}")
             continue
-        entries = tuple(each for _, each in one.files)
+        entries = tuple(entry for _, entry in files)
         renamed: tuple[str, ...] = ()
-        order = max((each.changed for each in entries), default=0.0)
+        order = max((entry.changed for entry in entries), default=0.0)
         if form == "canvas":
-            entries, renamed = _without_numbers(one.files, names)
-            order = max(number for number, _ in one.files)
-        name = one.owner if form == "folders" and re.search(r"[\s,]", one.owner) else one.name
-        person = Person(name, {"folder" if form == "folders" else form: one.owner})
-        handins.append(HandIn(where, (person,), entries, renamed, one.late, order))
-    notes += _beside(form, others)
-    return Export(f"{PLATFORMS[form].sign} {example}", tuple(handins), tuple(notes))
-
-
-def _beside(form: str, others: Iterable[Entry]) -> list[str]:
-    return [f"{one.name}: {PLATFORMS[form].beside}, and is not used" for one in others]
+            entries, renamed = _without_numbers(files, names)
+            order = max(number for number, _ in files)
+        elif form == "folders" and re.search(r"[\s,]", owner):
+            name = owner
+        person = Person(name, {"folder" if form == "folders" else form: owner})
+        handins.append(HandIn(where, (person,), entries, renamed, "late" in said, order))
+    example = next(iter(owned.values()))[0][1].path[0]
+    return Export(f"{PLATFORMS[form].sign} {example}", tuple(handins), (*left_out, *beside))
 
 
 def _has_form(
@@ -234,8 +226,8 @@ def _has_form(
                 "a class has a folder for each student; `grader run` grades one submission"
             )
         _, *inner = _levels(source)
-        around = any(len(one.top_folders) > 1 and all(len(entry.path) > 1 for entry in one.entries) for one in inner)
-        return bool(owned) and not around  # a folder around the students' folders is none of a student
+        if any(len(one.top_folders) > 1 and all(len(entry.path) > 1 for entry in one.entries) for one in inner):
+            return False  # a folder around the students' folders is none of a student
     return bool(owned)
 
 
@@ -265,17 +257,16 @@ def _without_numbers(
     return tuple(kept), tuple(notes)
 
 
-def _gradescope(name: str, metadata: Entry, owned: Mapping[str, _Owned], others: list[Entry]) -> Export:
+def _gradescope(
+    name: str, metadata: Entry, files: Mapping[str, tuple[Entry, ...]]
+) -> tuple[list[HandIn], dict[str, str]]:
+    """The hand-ins that the metadata names, and why others of them are nobody's. Raises ClassError."""
     try:
         text = metadata.read(MAX_METADATA_BYTES + 1)
         if metadata.fault or len(text) > MAX_METADATA_BYTES:
             raise Unreadable(metadata.fault or f"larger than {MAX_METADATA_BYTES >> 20} MiB")
         # Each value is a string: a number would lose its zeros. The first loader needs libyaml, and is quick.
-        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)
-        try:
-            listed = _mapping(loader.get_single_data())
-        finally:
-            loader.dispose()
+        listed = _mapping(yaml.load(text, getattr(yaml, "CBaseLoader", yaml.BaseLoader)))  # noqa: S506  (makes no objects)
     except Unreadable as why:
         raise ClassError(f"{METADATA}: {why}") from None
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
@@ -283,34 +274,27 @@ def _gradescope(name: str, metadata: Entry, owned: Mapping[str, _Owned], others:
         raise ClassError(f"{METADATA}: is not what Gradescope writes ({where}); export the submissions again") from None
     if not listed:
         raise ClassError(f"{name}: {METADATA} names no submissions; export the submissions again")
-    handins, notes = [], []
+    handins: list[HandIn] = []
+    nobodys: dict[str, str] = {}
     for where, about in listed.items():
         submitters = _mapping(about).get("submitters")
         people = []
-        for one in submitters if isinstance(submitters, list) else []:
-            said = {key: value.strip() for key, value in _mapping(one).items() if isinstance(value, str)}
+        for one in map(_mapping, submitters if isinstance(submitters, list) else []):
+            said = {key: value.strip() for key, value in one.items() if isinstance(value, str)}
             said = {key: value for key, value in said.items() if value not in ("", "~", "null")}
             ids: dict[str, str] = {kind: said[kind] for kind in ("email", "sid") if kind in said}
             people += [Person(said.get("name", ""), ids)] * bool(ids or "name" in said)
         if not people:
-            notes.append(f"{where}: {METADATA} names no submitter, so nobody knows whose it is")
+            nobodys[where] = f"{METADATA} names no submitter, so nobody knows whose it is"
             continue
         number = re.sub(r"\D", "", where)
-        entries = tuple(entry for _, entry in owned[where].files) if where in owned else ()
-        missing = () if where in owned else ("the export has no folder of it",)
+        missing = () if where in files else ("the export has no folder of it",)
         order = float(number[:15] or 0)
-        handins.append(HandIn(where, tuple(people), entries, missing, order=order, ids={"gradescope": number}))
-    strangers = sorted(owned.keys() - listed.keys())
-    notes += [f"{one}: {METADATA} does not name it, so nobody knows whose it is" for one in strangers]
-    notes += _beside("gradescope", others)
-    sentence = f"{PLATFORMS['gradescope'].sign} {counted(len(listed), 'submission')}"
-    return Export(sentence, tuple(handins), tuple(notes))
+        entries, own = files.get(where, ()), {"gradescope": number}
+        handins.append(HandIn(where, tuple(people), entries, missing, order=order, ids=own))
+    return handins, nobodys
 
 
 def _mapping(found: object) -> dict[str, Any]:
-    """A mapping without the colons of Ruby's symbols, and without halves of characters, which no file can have."""
-    if not isinstance(found, dict):
-        return {}
-    whole = {key: one.encode(errors="replace").decode() if isinstance(one, str) else one for key, one in found.items()}
-    names = {key: key.encode(errors="replace").decode().removeprefix(":") for key in found if isinstance(key, str)}
-    return {name: whole[key] for key, name in names.items()}
+    """A mapping without the colons of Ruby's symbols."""
+    return {str(key).removeprefix(":"): one for key, one in found.items()} if isinstance(found, dict) else {}

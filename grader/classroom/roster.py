@@ -12,16 +12,18 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from grader.classroom.folder import ClassError, Student
+from grader.classroom.lookup import folded
 from grader.classroom.sheet import read_sheet
 from grader.report.style import counted, first_of
 
 MAX_CANDIDATES = 8
+NOBODY = "nobody was chosen"
 TEST_STUDENT = "Canvas' Test Student is nobody, and is left out"
 # By field, the names of its columns without spaces and signs.
 COLUMNS = {
@@ -54,18 +56,20 @@ TYPED = ("email", "sid", "login", "github", "folder")  # the ids that a person m
 KEYS = ("login", "email", "github", "folder", "name", "sid", "canvas", "moodle")  # a student's first one is the key
 
 
+# What two persons of an export may have in common: the name, or the folder's name but for capital letters.
+Shared = Literal["", "name", "folder"]
+
+
 @dataclass(frozen=True)
 class Person:
     """Somebody as a platform or a line of a roster names them.
 
     Attributes:
         ids: by kind, as `Student.ids`.
-        doubt: what another person of the export shares with this one: the name, or the folder's but for capital letters.
     """
 
     name: str = ""
     ids: Mapping[str, str] = field(default_factory=dict)
-    doubt: Literal["", "name", "folder"] = ""
 
 
 def read_roster(path: Path) -> tuple[list[Student], list[str]]:
@@ -78,10 +82,10 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
     header = [column.strip() for column in sheet.header]
     fields = _fields(path, header, list(cells_of.values()))
     unused = [column for column, field in zip(header, fields, strict=True) if column and not field]
+    notes = [f"columns of {path.name} that are not used: {first_of(unused)}"] * bool(unused)
     students: list[Student] = []
     lines: dict[tuple[str, str], int] = {}
     taken: set[str] = set()
-    notes = [f"columns of {path.name} that are not used: {first_of(unused)}"] * bool(unused)
     staff: list[str] = []
     for line, cells in cells_of.items():
         if any(cells[len(fields) :]):
@@ -99,13 +103,16 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
         ids = {field: said[field] for field in (*UNIQUE, "group") if field in said}
         if "moodle" in ids:
             ids["moodle"] = re.sub(r"^.*\D(?=\d+$)", "", ids["moodle"])  # from "Participant 1234"
-        student = Student(key=new_key(name, ids, taken), name=name, ids=ids, alias=said.get("alias", ""))
-        same = [(kind, value) for kind, value in {**ids, "alias": student.alias}.items() if value and kind != "group"]
-        for kind, value in same or [("name", name_of(name))]:
+        unique = [(field, value) for field, value in ids.items() if field != "group"]
+        if "alias" in said:
+            unique.append(("alias", said["alias"]))
+        for kind, value in unique or [("name", name_of(name))]:
             if (first := lines.setdefault((kind, folded(value)), line)) != line:
                 words = f"{kind} {value!r} is in line {first} too; expected a line for each student"
                 raise ClassError(f"{path}:{line}: {words}")
-        students.append(student)
+        key = new_key(name, ids, taken)
+        taken.add(key.casefold())
+        students.append(Student(key=key, name=name, ids=ids, alias=said.get("alias", "")))
     if not students:
         raise ClassError(f"{path}: has no students; expected a line for each")
     notes += [f"no students by the role in {path.name}, and left out: {first_of(staff)}"] * bool(staff)
@@ -115,17 +122,18 @@ def read_roster(path: Path) -> tuple[list[Student], list[str]]:
 def _fields(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The field of each column; empty for a column that is not used, as one without any cell. Raises ClassError."""
     plain = [re.sub(r"[^a-z0-9]", "", column.casefold()) for column in header]
-    fields = []
+    fields: list[str] = []
     for at, column in enumerate(plain):
         cells = [row[at] for row in rows if "".join(row[at : at + 1])]
         named = [one for (own, other), one in BESIDE.items() if own == column and other in plain]
-        field = next(iter(named), FIELDS.get(column, ""))
+        field = named[0] if named else FIELDS.get(column, "")
         is_groups_role = field == "role" and not any("student" in cell.casefold() for cell in cells)
-        fields.append(field if (cells or not rows) and not is_groups_role else "")
-    for field in filter(None, fields):
-        both = [column for column, other in zip(header, fields, strict=True) if other == field]
-        if len(both) > 1:
-            raise ClassError(f"{path}: the columns {' and '.join(both[:2])} are both the {field}; keep one")
+        if is_groups_role or (rows and not cells):
+            field = ""
+        if field and field in fields:
+            both = f"{header[fields.index(field)]} and {header[at]}"
+            raise ClassError(f"{path}: the columns {both} are both the {field}; keep one")
+        fields.append(field)
     if not {"name", "last", *UNIQUE} & set(fields):
         known = ", ".join(columns.split()[0] for columns in COLUMNS.values())
         raise ClassError(f"{path}: the first line has no column that says who a student is, as {known}")
@@ -137,8 +145,8 @@ def is_test_student(name: str) -> bool:
     return bool(spellings(name) & spellings("Test Student"))
 
 
-def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
-    """A new key for a student, which is added to the keys `taken`, in small letters."""
+def new_key(name: str, ids: Mapping[str, str], taken: Collection[str]) -> str:
+    """A new key for a student; `taken` are the others in small letters."""
     said = {**ids, "name": name}
     stem = "student"
     for word in (said.get(kind, "") for kind in KEYS):
@@ -150,16 +158,10 @@ def new_key(name: str, ids: Mapping[str, str], taken: set[str]) -> str:
     while key.casefold() in taken:
         number += 1
         key = f"{stem}-{number}"
-    taken.add(key.casefold())
     return key
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
-
-
-def folded(text: str) -> str:
-    """The text in one case, with characters of one width and single spaces, for comparing."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def name_of(text: str) -> str:
@@ -169,11 +171,12 @@ def name_of(text: str) -> str:
 
 
 @functools.cache
-def spellings(name: str) -> set[str]:
+def spellings(name: str) -> frozenset[str]:
     """The letters of a name as it is spoken, and as Canvas writes it in the name of a file: `lovelaceada`."""
     *first, last = name_of(name).split() or [""]
     family, comma, given = folded(name).partition(",")
-    return {_squashed(name_of(name)), _squashed(f"{family}{given}" if comma else "".join([last, *first]))} - {""}
+    canvas = f"{family}{given}" if comma else "".join([last, *first])
+    return frozenset(map(_squashed, (name_of(name), canvas))) - {""}
 
 
 def _squashed(text: str) -> str:
@@ -193,65 +196,49 @@ def shown(student: Student) -> str:
 # Which student is meant -----------------------------------------------------------------------------------------------
 
 
-class Ambiguous(Exception):
-    """A platform's name fits two students; the message says why."""
-
-
-class ClassList:
-    """The students of a class, found by the ids and names that a platform gives."""
-
-    def __init__(self, students: Iterable[Student]) -> None:
-        self._students = {student.key: student for student in students}
-        self._taken = {key.casefold() for key in self._students}
-
-    def __iter__(self) -> Iterator[Student]:
-        return iter(tuple(self._students.values()))
-
-    def put(self, student: Student) -> None:
-        """Add a student, or replace the one with that key."""
-        self._students[student.key] = student
-
-    def remove(self, student: Student) -> None:
-        del self._students[student.key]
+class ClassList(dict[str, Student]):
+    """The students of a class by their keys, found by the ids and names that a platform gives."""
 
     def add(self, person: Person) -> Student:
         """Add a student with the platform's ids and name."""
-        student = Student(key=new_key(person.name, person.ids, self._taken), name=person.name, ids=dict(person.ids))
-        self.put(student)
-        return student
+        key = new_key(person.name, person.ids, {key.casefold() for key in self})
+        self[key] = Student(key=key, name=person.name, ids=dict(person.ids))
+        return self[key]
 
-    def find(self, person: Person, known: Collection[str] | None = None) -> Student | None:
-        """The student whom a platform names; None if the class has no such student. Raises Ambiguous.
+    def find(self, person: Person, shared: Shared = "", listed: Collection[str] = ()) -> tuple[Student | None, str]:
+        """The student whom a platform names, or None; and why nobody was chosen, if two may be meant.
 
         Args:
-            known: the keys of the students who are found by a name that is in doubt; None for all.
+            shared: what another person of the export has too.
+            listed: the keys of the students who may be meant by a name that several persons have.
         """
         word = person.ids.get("folder") or person.ids.get("github") or ""
-        typed = {one.key: {one.key, *(one.ids[kind] for kind in TYPED if kind in one.ids)} for one in self}
-        fits = [one for one in self if word and word in typed[one.key]]
+        typed = {key: [key, *(one.ids[kind] for kind in TYPED if kind in one.ids)] for key, one in self.items()}
+        fits = [one for one in self.values() if word and word in typed[one.key]]
         by = f"by {word!r}" if fits else "by ids"
-        if not fits and person.doubt != "folder":
+        if not fits and shared != "folder":
             fits = self.proven(person)
-            fits = fits or [one for one in self if word and folded(word) in map(folded, typed[one.key])]
-        shares_name = person.doubt == "name" and not fits
-        if shares_name:
-            fits = [one for one in self.namesakes(person.name) if known is None or one.key in known]
-            by = "and several hand-ins have this name"
+            fits = fits or [one for one in self.values() if word and folded(word) in map(folded, typed[one.key])]
+        most = 1
+        if not fits and shared == "name":
+            fits = [one for one in self.namesakes(person.name) if one.key in listed]
+            by, most = "and several hand-ins have this name", 0
         elif not fits:
             fits = [one for one in self.namesakes(person.name) if set(differing(one, person)) <= {"email"}]
             by = f"by the name {person.name!r}"
-        if len(fits) > 1 or (shares_name and fits):
+        if len(fits) > most:
             who = person.name or next(iter(person.ids.values()), "somebody")
-            raise Ambiguous(f"{who} may be {' or '.join(one.key for one in fits[:3])}, {by}: nobody was chosen")
-        return fits[0] if fits else None
+            return None, f"{who} may be {' or '.join(one.key for one in fits[:3])}, {by}: {NOBODY}"
+        return (fits[0] if fits else None), ""
 
     def proven(self, person: Person) -> list[Student]:
         """The students with an id of the person's."""
-        return [one for one in self if any(_same(one, person, kind) for kind in UNIQUE)]
+        ids = {(kind, folded(person.ids[kind])) for kind in UNIQUE if person.ids.get(kind)}
+        return [one for one in self.values() if any((kind, folded(value)) in ids for kind, value in one.ids.items())]
 
     def namesakes(self, name: str) -> list[Student]:
         """The students with this name."""
-        return [one for one in self if spellings(name) & spellings(one.name)]
+        return [one for one in self.values() if spellings(name) & spellings(one.name)]
 
     def group(self, person: Person, found: Student | None) -> list[Student]:
         """The students of the group after which a platform names a hand-in; none if that is no group's name.
@@ -261,48 +248,33 @@ class ClassList:
         """
         said = (person.name, person.ids.get("github", ""), person.ids.get("folder", ""))
         words = {_squashed(word) for word in said} - {""}
-        named = [one for one in self if _squashed(one.ids.get("group", "")) in words]
+        named = [one for one in self.values() if _squashed(one.ids.get("group", "")) in words]
         groups = {one.ids["group"] for one in named}
         if found is not None:
             groups &= {found.ids.get("group", "")}
         return [one for one in named if one.ids["group"] in groups] if len(groups) == 1 else []
 
-    def is_group(self, keys: Iterable[str]) -> bool:
-        """Whether all these students are of one group."""
-        groups = {self._students[key].ids.get("group", "") for key in keys}
-        return len(groups) == 1 and groups != {""}
-
-
-def _same(student: Student, person: Person, kind: str) -> bool:
-    mine, theirs = student.ids.get(kind, ""), person.ids.get(kind, "")
-    return bool(mine) and folded(mine) == folded(theirs)
-
 
 def differing(student: Student, person: Person) -> list[str]:
     """The kinds of ids in which a student and a person differ. One student may have several folders."""
     both = [one for one in UNIQUE if one not in ("github", "folder") and one in student.ids and one in person.ids]
-    return [one for one in both if not _same(student, person, one)]
+    return [one for one in both if folded(student.ids[one]) != folded(person.ids[one])]
 
 
 def find(students: Sequence[Student], who: str) -> Student:
     """The student whom `who` names, as a person types it: a key, else a whole name or an id. Raises ClassError."""
-    if found := [one for one in students if one.key == who]:
-        return found[0]
     wanted, name = folded(who), spellings(who)
-    fits = [
+    fits = [one for one in students if one.key == who] or [
         one for one in students if wanted in map(folded, (one.key, *one.ids.values())) or name & spellings(one.name)
     ]
     if len(fits) == 1:
         return fits[0]
+    alike = fits or [one for one in students if wanted and (wanted in folded(one.name) or wanted in folded(one.key))]
+    words = [shown(one) for one in alike[:MAX_CANDIDATES]]
+    if len(alike) > MAX_CANDIDATES:
+        words.append(f"{len(alike) - MAX_CANDIDATES} more")
+    listed = " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
     if fits:
-        raise ClassError(f"{who!r} may be {_listed(fits)}: name one by its key")
-    alike = [one for one in students if wanted and (wanted in folded(one.name) or wanted in folded(one.key))]
-    hint = f"there is {_listed(alike)}" if alike else f"the class has {counted(len(students), 'student')}"
+        raise ClassError(f"{who!r} may be {listed}: name one by its key")
+    hint = f"there is {listed}" if alike else f"the class has {counted(len(students), 'student')}"
     raise ClassError(f"no student has the key, name, email or id {who!r}; {hint}")
-
-
-def _listed(students: Sequence[Student]) -> str:
-    words = [shown(one) for one in students[:MAX_CANDIDATES]]
-    if len(students) > MAX_CANDIDATES:
-        words.append(f"{len(students) - MAX_CANDIDATES} more")
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

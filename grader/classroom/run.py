@@ -1,6 +1,6 @@
 """`grader class run`: checks that this machine may grade the class, and hands its tasks to the stations until all are graded.
 
-A run is one process without threads, because a grading dies with the thread that started it (`grading.LEASH`). All
+A run starts all gradings in its main thread, because a grading dies with the thread that started it (`grading.LEASH`). All
 results are in the folder of the class. So a run that is started again, however the last one ended, reads the attempts,
 locks a task that is left, removes the drafts of killed runs, and goes on.
 """
@@ -22,16 +22,18 @@ import grader
 from grader import nvidia
 from grader.assignment import load_course
 from grader.classroom import grading
-from grader.classroom.folder import Attempt, ClassError, ClassRun, RunFolder, course_of
-from grader.classroom.grading import Command, RunningAttempt, grader_run, remove_drafts, why_unusable
+from grader.classroom.folder import ClassError, ClassRun, RunFolder, course_of
+from grader.classroom.grading import Command, RunningAttempt, grader_run, why_unusable
 from grader.classroom.lock import NAME, lock
 from grader.classroom.station import Station, stations
 from grader.classroom.tasks import DRAFTS, Task, duration, read_again, read_tasks, spoilt, tally
+from grader.cleanup import cleanup
 from grader.console import EXIT_INFRA
 from grader.fingerprint import fingerprint
 from grader.nvidia import ListedGpu
 from grader.report.model import Report
 from grader.report.style import plain
+from grader.runfolder import alone_in, remove
 from grader.sandbox.base import InfraError
 
 TICK_S = 0.1
@@ -95,7 +97,7 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
         for attempts in drafted:
             if held := lock(attempts / NAME, unlocked=options.anyway):  # otherwise a grading is running
                 with held:
-                    remove_drafts(attempts)
+                    _remove_drafts(attempts)
         if any(one.state == "left" for one in everything):
             dispatch.clean_up()
         try:
@@ -107,6 +109,12 @@ def grade_class(folder: RunFolder, console: Console, options: Options) -> bool:
     return not any(
         one.state in ("failed", "left") and one.attempts and spoilt(one.attempts[-1]) for one in dispatch.tasks.values()
     )
+
+
+def _remove_drafts(attempts: Path) -> None:
+    """Remove the drafts of killed runs from the folder of a task that the caller has locked."""
+    for draft in attempts.glob(DRAFTS):
+        remove(draft)
 
 
 # What gradings of one class must not mix ------------------------------------------------------------------------------
@@ -142,9 +150,7 @@ def settle(folder: RunFolder, report: Report, anyway: bool) -> None:
     Args:
         anyway: whether to accept differences.
     """
-    held = lock(folder.path / NAME, wait=True, unlocked=True)
-    assert held is not None
-    with held:
+    with alone_in(folder.path):
         run = folder.run()
         gpu, image = report.environment.gpu or "", report.isolation.image or ""
         is_first = run.gpu is None
@@ -266,7 +272,7 @@ class Dispatch:
                 held.enter_context(own)
                 task = self.tasks[task.handin] = read_again(self.folder, task)  # another run may have ended it
                 if task.state == "left":
-                    remove_drafts(attempts)
+                    _remove_drafts(attempts)
                     self.started += 1
                     limit_s = self._options.limit_s
                     self.gradings[station.name] = RunningAttempt(
@@ -301,7 +307,14 @@ class Dispatch:
                 self.clean_up()
             if spoilt(attempt) or report is not None:
                 station.note(handin, attempt.fault)
-            self._tell(task, attempt)
+            if attempt.fault:
+                again = "; it is tried again" if task.state == "left" else ""
+                of_machine = f"attempt {attempt.number} was spoilt on {attempt.place}"
+                what = of_machine if spoilt(attempt) else "cannot be graded"
+                self.say(f"{task.words}: {what}: {attempt.fault}{again}")
+            else:
+                seconds = (attempt.ended - attempt.started).total_seconds()
+                self.say(f"{task.words}: graded in {duration(seconds)} on {attempt.place}", "")
         if station.out:
             self.say(station.out)
             station.release()
@@ -332,8 +345,11 @@ class Dispatch:
 
     def clean_up(self) -> None:
         """Remove what killed gradings left on this machine."""
-        if fault := grading.clean_up():
-            self.say(f"warning: {fault}")
+        try:
+            for _ in cleanup():
+                pass
+        except (InfraError, OSError) as why:
+            self.say(f"warning: `grader cleanup`: {why}")
 
     def say(self, words: str, style: str = "yellow") -> None:
         self._console.print(plain(words, style), soft_wrap=True)
@@ -342,14 +358,6 @@ class Dispatch:
         if words not in self._said:
             self._said.add(words)
             self.say(words)
-
-    def _tell(self, task: Task, attempt: Attempt) -> None:
-        if not attempt.fault:
-            seconds = (attempt.ended - attempt.started).total_seconds()
-            return self.say(f"{task.words}: graded in {duration(seconds)} on {attempt.place}", "")
-        again = "; it is tried again" if task.state == "left" else ""
-        what = f"attempt {attempt.number} was spoilt on {attempt.place}" if spoilt(attempt) else "cannot be graded"
-        return self.say(f"{task.words}: {what}: {attempt.fault}{again}")
 
     def draw(self) -> None:
         """Show how far the class is: on a terminal with the gradings that go on, elsewhere in a line whenever it is another."""

@@ -39,31 +39,21 @@ class Row:
         """The text of a cell; "" where the row is too short."""
         return self.values[column].strip() if column < len(self.raw) else ""
 
-    @property
-    def is_blank(self) -> bool:
-        return not any(cell.strip() for cell in self.raw)
-
 
 @dataclass(frozen=True)
 class Sheet:
-    """A CSV file: its header, and the rows below it that are not blank."""
+    """A CSV file: all its rows; the texts of the first one that is not blank; and the others that are not."""
 
     name: str
     bom: str
     delimiter: str
     all_rows: tuple[Row, ...]
-
-    @property
-    def header(self) -> list[str]:
-        return next(row.values for row in self.all_rows if not row.is_blank)
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for row in self.all_rows if not row.is_blank][1:]
+    header: list[str]
+    rows: list[Row]
 
     def filled(self, column: int, cells: Mapping[int, str]) -> bytes:
         """The file with other cells in a column, by the rows' lines; everything else as it was. Raises ClassError."""
-        pieces = [self.bom]
+        text = self.bom
         for row in self.all_rows:
             raw = list(row.raw)
             if (cell := cells.get(row.line)) is not None:
@@ -71,8 +61,8 @@ class Sheet:
                     words = f"the row has {len(raw)} cells, and the grade belongs into cell {column + 1}"
                     raise ClassError(f"{self.name}:{row.line}: {words}")
                 raw[column] = f'"{cell}"' if self.delimiter in cell else cell
-            pieces += [self.delimiter.join(raw), row.end]
-        return "".join(pieces).encode("utf-8", "surrogateescape")
+            text += self.delimiter.join(raw) + row.end
+        return text.encode("utf-8", "surrogateescape")
 
 
 def read_sheet(path: Path) -> Sheet:
@@ -98,7 +88,9 @@ def parsed(content: bytes, name: str) -> Sheet:
         raise ClassError(f"{name}: is empty; expected a CSV file whose first line names the columns, as name,email,sid")
     start = text[len(text) - len(text.lstrip()) :]
     delimiter = max(DELIMITERS, key=lambda one: len(next(_rows(start, one, name)).raw))
-    return Sheet(name, bom, delimiter, tuple(_rows(text, delimiter, name)))
+    every = tuple(_rows(text, delimiter, name))
+    header, *rows = [row for row in every if any(map(str.strip, row.raw))]
+    return Sheet(name, bom, delimiter, every, header.values, rows)
 
 
 def _rows(text: str, delimiter: str, name: str) -> Iterator[Row]:
@@ -127,9 +119,9 @@ def written(header: Sequence[str], rows: Iterable[Sequence[str | float | int | N
     """A new CSV file: a text that a spreadsheet takes for a formula gets a `'` before it, None is an empty cell."""
 
     def cell(value: str | float | int | None) -> str:
-        text = (
-            f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else "" if value is None else str(value)
-        )
+        text = "" if value is None else str(value)
+        if isinstance(value, str) and text.startswith(FORMULA):
+            text = f"'{text}"
         return '"' + text.replace('"', '""') + '"' if any(one in text for one in ',"\r\n') else text
 
     return "".join(",".join(map(cell, row)) + "\n" for row in (header, *rows))

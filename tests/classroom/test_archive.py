@@ -114,15 +114,6 @@ def test_a_declared_size_is_not_believed() -> None:
     assert len(large.read(20_000)) == 10_000
 
 
-def test_a_spoilt_file_leaves_the_others_readable() -> None:
-    content = zipped({"bad.py": b"first one", "good.py": b"second"})
-    at = content.index(b"bad.py") + len("bad.py")
-    entries = named(open_inner(content[:at] + b"\xff\xff" + content[at + 2 :], "x"))
-    with pytest.raises(Unreadable, match="cannot be unpacked"):
-        entries["bad.py"].read(100)
-    assert entries["good.py"].read(100) == b"second"
-
-
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no zip", zipped({"x.py": b"1"})[:-10], b"\x1f\x8b\x08"])
 def test_a_broken_zip_is_said(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(content)

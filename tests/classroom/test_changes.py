@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from grader.classroom.changes import compared, differences, ended_otherwise
+import pytest
+
+from grader.classroom.changes import differences
 from grader.classroom.grades import Grades
-from grader.report.model import GroupResult, PartResult, Points, Report
-from tests.support.classes import MadeClass, class_of, ending, faster, sample, softmax, summed, with_part
+from grader.report.model import Report
+from tests.support.classes import MadeClass, class_of, ending, faster, named, sample, softmax, summed, with_part
 
 GPU = sample("gpu")
 WORSE = ending(GPU, "softmax", "lengths", "1x1", "failed")
@@ -54,71 +57,52 @@ def test_attempts_of_numbers_are_compared(tmp_path: Path) -> None:
     assert lines(made, start=1) == ["0 changed, 2 the same; students with one attempt are not compared"]
 
 
-def without_case(report: Report, part: str, group: str, case: str) -> Report:
-    def edited(one: GroupResult) -> GroupResult:
-        if one.name != group:
-            return one
-        cases = tuple(each for each in one.cases if each.name != case)
-        return one.model_copy(update={"cases": cases, "points": Points(earned=1, graded=1, possible=1)})
-
-    return with_part(report, part, lambda one: one.model_copy(update={"groups": tuple(map(edited, one.groups))}))
+def change(run: Path, before: Report, after: Report) -> list[str]:
+    """The lines below a student's of whom these are the two attempts."""
+    made = class_of(run, [before])
+    made.attempt(made.students[0], after)
+    return [line.strip() for line in lines(made)[1:-1]]
 
 
-def change(before: Report, after: Report) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    return [(title, ended_otherwise(was, now)) for title, was, now in compared(before, after)]
-
-
-def test_another_course_has_cases_groups_and_points_that_were_not_there() -> None:
+def test_another_course_has_cases_groups_and_points_that_were_not_there(tmp_path: Path) -> None:
     title = "Row softmax in Triton: Any number of rows and columns"
-    less = without_case(GPU, "softmax", "lengths", "1x1")
-    assert change(less, GPU) == [(title, [("1x1", "not there", "passed")])]
-    assert change(GPU, less) == [(title, [("1x1", "passed", "not there")])]
+
+    def without_case(part: dict[str, Any]) -> None:
+        group = named(part["groups"], "lengths")
+        group["cases"] = [one for one in group["cases"] if one["name"] != "1x1"]
+        group["points"] = {"earned": 1, "graded": 1, "possible": 1}
+
+    less = with_part(GPU, "softmax", without_case)
+    assert change(tmp_path / "a", less, GPU) == [f"{title}: 1 of 1 → 2 of 2", "1x1: not there → passed"]
+    assert change(tmp_path / "b", GPU, less) == [f"{title}: 2 of 2 → 1 of 1", "1x1: passed → not there"]
     alone = summed(GPU, [one for one in GPU.assignments if one.name != "softmax"])
-    gone = compared(GPU, alone)
-    assert {(title.partition(":")[0], now) for title, _, now in gone} == {("Row softmax in Triton", None)}
+    gone = change(tmp_path / "c", GPU, alone)
+    assert f"{title}: 2 of 2 → not there" in gone
+    assert all(line.endswith("→ not there") for line in gone)
 
 
 def test_points_without_another_outcome_are_of_the_course(tmp_path: Path) -> None:
-    def dearer(one: GroupResult) -> GroupResult:
-        points = Points(earned=4, graded=4, possible=4)
-        return one.model_copy(update={"points": points}) if one.name == "lengths" else one
-
-    after = with_part(GPU, "softmax", lambda one: one.model_copy(update={"groups": tuple(map(dearer, one.groups))}))
-    made = class_of(tmp_path / "RUN", [GPU])
-    made.attempt(made.students[0], after)
-    assert lines(made) == [
-        "s0 (First0 Last0): 100 of 100 → 102 of 102 points (attempt 1 → 2)",
-        "  Row softmax in Triton: Any number of rows and columns: 2 of 2 → 4 of 4",
-        "    each case ended as before: the course gives other points",
-        "1 changed, 0 the same; students with one attempt are not compared",
+    points = {"earned": 4, "graded": 4, "possible": 4}
+    after = with_part(GPU, "softmax", lambda part: named(part["groups"], "lengths").update(points=points))
+    assert change(tmp_path / "RUN", GPU, after) == [
+        "Row softmax in Triton: Any number of rows and columns: 2 of 2 → 4 of 4",
+        "each case ended as before: the course gives other points",
     ]
 
 
-def ending_speed(report: Report, part: str, outcome: str) -> Report:
-    def edited(one: PartResult) -> PartResult:
-        points = Points(earned=0, graded=12, possible=12)
-        case = one.speed.cases[0].model_copy(
-            update={"points": points, "outcome": outcome, "measured": None, "message": "x"}
-        )
-        return one.model_copy(update={"speed": one.speed.model_copy(update={"cases": (case,), "points": points})})
-
-    return with_part(report, part, edited)
-
-
-def test_a_speed_case_tells_its_speed_ups() -> None:
-    def lost(part: PartResult) -> PartResult:
-        points = Points(earned=4, graded=12, possible=12)
-        case = part.speed.cases[0].model_copy(update={"points": points})
-        return part.model_copy(update={"speed": part.speed.model_copy(update={"cases": (case,), "points": points})})
-
-    refused = ending_speed(GPU, "backward", "crashed")
-    assert change(GPU, refused) == [
-        ("FlashAttention-2 in Triton, Backward: speed", [("causal", "passed", "crashed")])
-    ], "the outcomes alone tell it"
-    slow = with_part(faster(GPU, "backward", 0.25), "backward", lost)
-    assert change(GPU, slow) == [
-        ("FlashAttention-2 in Triton, Backward: speed", [("causal", "passed, 7.29× compile", "passed, 1.82× compile")])
-    ]
+@pytest.mark.parametrize(
+    ("factor", "case", "told"),
+    [
+        (1, {"outcome": "crashed", "measured": None, "message": "x"}, "causal: passed → crashed"),
+        (0.25, {}, "causal: passed, 7.29× compile → passed, 1.82× compile"),
+    ],
+    ids=["two outcomes tell it alone", "one outcome and two speeds"],
+)
+def test_a_speed_case_tells_its_speed_ups(tmp_path: Path, factor: float, case: dict[str, object], told: str) -> None:
+    points = {"earned": 4, "graded": 12, "possible": 12}
+    slow = faster(GPU, "backward", factor)
+    after = with_part(slow, "backward", lambda part: part["speed"]["cases"][0].update(points=points, **case))
+    assert change(tmp_path / "RUN", GPU, after)[1:] == [told]
 
 
 def test_two_students_of_one_hand_in_are_both_told(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ def test_new_draws_a_seed_for_the_class_and_notes_another_course(tmp_path: Path,
         (["new", "run", "--from", "export.zip", "--platform", "moodle"], "export: it has lovelaceada_1001_"),
         (["new", ".", "--from", "export.zip"], "exists and is not empty"),
         (["add", "run", "--from", "export.zip"], "run: there is no such folder; `grader class new` makes"),
+        (["add", "run"], "name a later export by --from, or a later roster by --roster"),
     ],
 )
 @pytest.mark.usefixtures("export")

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from grader.classroom import grading
+from grader.classroom import run
 from grader.classroom.tasks import read_tasks
 from grader.cli import app
 from tests.conftest import IMPORTS, Course, open_to_workers
@@ -23,7 +23,7 @@ from tests.support.gradings import Scripted, attempted
 @pytest.fixture
 def made(tmp_path: Path, course: Course, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     course.add("double")
-    monkeypatch.setattr(grading, "clean_up", lambda: "")
+    monkeypatch.setattr(run, "cleanup", lambda: [])
     return Scripted(tmp_path, course.folder, {"alice": "graded", "nina": ""}, device="cpu", speed=False)
 
 
@@ -63,8 +63,7 @@ def test_unusable(made: Scripted, words: list[str], told: str) -> None:
 
 
 @pytest.mark.grading
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_nothing_and_goes_on(made: Scripted, tmp_path: Path, number: int) -> None:
+def test_an_interrupted_run_leaves_nothing_and_goes_on(made: Scripted, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     open_to_workers(tmp_path)
     environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": IMPORTS, "COLUMNS": "200"}
@@ -74,20 +73,21 @@ def test_an_interrupted_run_leaves_nothing_and_goes_on(made: Scripted, tmp_path:
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment, cwd=tmp_path)
 
-    run = start()
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "tmp").glob("grader-run-*/submission")):  # the judge has it
-        assert time.monotonic() < deadline
-        assert run.poll() is None
-        time.sleep(0.02)
-    run.send_signal(number)
-    output, errors = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert output.splitlines()[-1] == "1 hand-in: 1 left"
-    assert errors == f"interrupted: what is graded stays; `grader class run {made.run.path}` goes on\n"
-    assert made.leftovers == []
-    assert list((tmp_path / "tmp").iterdir()) == []
-    assert alive(tmp_path / "tmp") == []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        run = start()
+        deadline = time.monotonic() + 60
+        while not list((tmp_path / "tmp").glob("grader-run-*/submission")):  # the judge has it
+            assert time.monotonic() < deadline
+            assert run.poll() is None
+            time.sleep(0.02)
+        run.send_signal(number)
+        output, errors = run.communicate(timeout=60)
+        assert run.returncode == 130
+        assert output.splitlines()[-1] == "1 hand-in: 1 left"
+        assert errors == f"interrupted: what is graded stays; `grader class run {made.run.path}` goes on\n"
+        assert made.leftovers == []
+        assert list((tmp_path / "tmp").iterdir()) == []
+        assert alive(tmp_path / "tmp") == []
     again = start()
     output, errors = again.communicate(timeout=120)
     assert (again.returncode, errors) == (0, "")

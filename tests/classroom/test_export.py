@@ -79,6 +79,10 @@ def test_gradescope_is_refused_what_it_cannot_say(made: MadeClass) -> None:
     path, notes = export(made.folder, "gradescope", without_open=True)
     assert [one.name for one in (path / "results").iterdir()] == ["s0.json"]
     assert (path / "autograder.zip").is_file()
+    made.decide(made.students[1], "points", points=70)
+    made.decide(made.students[2], "points", points=5)
+    export(made.folder, "gradescope")
+    assert {one.name for one in (path / "results").iterdir()} == {"s0.json", "s1.json", "s2.json"}
     assert "2 left out, whose points are not all graded" in notes
     assert any(one.startswith("Gradescope cannot say that something is not graded: for files without") for one in notes)
 

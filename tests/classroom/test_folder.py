@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from grader.classroom import folder
-from grader.classroom.folder import ClassError, Decision, RunFolder, Student, Students, write_whole
+from grader.classroom.folder import ClassError, Decision, RunFolder, Student, Students
 from grader.sandbox.base import InfraError
 from tests.support.gradings import AT, a_run, attempted
 
@@ -33,16 +30,6 @@ def decision(reason: str = "late", **fields: object) -> Decision:
 
 
 # Facts and students ---------------------------------------------------------------------------------------------------
-
-
-def test_what_was_written_is_read(run: RunFolder) -> None:
-    run.write(RUN)
-    run.write(STUDENTS)
-    assert (run.run(), run.students()) == (RUN, STUDENTS)
-    changed = RUN.model_copy(update={"gpu": "NVIDIA H100"})
-    run.write(changed)
-    assert run.run() == changed
-    assert sorted(path.name for path in run.path.iterdir()) == ["run.json", "students.json"]
 
 
 @pytest.mark.parametrize(
@@ -83,35 +70,6 @@ def test_a_write_that_fails_leaves_what_was_there(run: RunFolder, monkeypatch: p
         run.write(RUN.model_copy(update={"seed": 8}))
     assert run.run() == RUN
     assert [path.name for path in run.path.iterdir()] == ["run.json"]
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from grader.classroom.folder import write_whole
-
-number = 0
-print("ready", flush=True)
-while True:
-    number += 1
-    write_whole(Path(sys.argv[1]), f"{number} " * 20_000 + "end")
-"""
-
-
-def test_a_reader_never_sees_half_a_file_though_the_writer_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    write_whole(path, "0 " * 20_000 + "end")
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout
-        assert writer.stdout.readline() == "ready\n"
-        seen = set()
-        for _ in range(200):
-            words = path.read_text().split()
-            seen.add(words[0])
-            assert (len(words), words[-1], len(set(words))) == (20_001, "end", 2)
-        writer.send_signal(signal.SIGKILL)
-    assert len(seen) > 1, "the writer wrote nothing meanwhile"
-    assert path.read_text().endswith(" end")
 
 
 # Attempts -------------------------------------------------------------------------------------------------------------

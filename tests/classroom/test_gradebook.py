@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grader.classroom.folder import Attempt, ClassError, Decision, Student
-from grader.classroom.gradebook import COLUMNS, fill_canvas, fill_moodle, refuse_open, table
+from grader.classroom.gradebook import COLUMNS, fill_canvas, fill_moodle, table
 from grader.classroom.grades import Ended, Grade
 from grader.classroom.sheet import parsed
 from grader.report.model import Points
@@ -196,20 +196,6 @@ def test_a_doubt_about_moodle_is_refused_with_its_line(text: str, column: str, w
     with pytest.raises(ClassError) as refused:
         fill_moodle(parsed(text.encode(), "m"), GRADES, column)
     assert str(refused.value).startswith(words)
-
-
-def test_open_points_are_refused_or_left_out() -> None:
-    some = [grade("ada", 50, 50), grade("bob", 7), grade("eve", None), grade("nil", 0, 0)]
-    with pytest.raises(ClassError) as refused:
-        refuse_open(some, "Canvas", without_open=False)
-    assert "Canvas cannot say that points are not graded, and 0 would be wrong (ada: 50 of 100" in str(refused.value)
-    assert "bob" not in str(refused.value)
-    assert [one.student.key for one in refuse_open(some, "Canvas", True)] == ["bob", "eve", "nil"]
-    assert [one.student.key for one in refuse_open(some, "Gradescope", True, also_missing=True)] == ["bob"]
-    decided = [grade("ada", 50, 50, override=70)]
-    assert refuse_open(decided, "Canvas", without_open=False) == decided
-    absent = grade("lazy", handin="")
-    assert refuse_open([absent], "Gradescope", False, also_missing=True) == [absent]
 
 
 def test_our_own_table_says_all() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,50 +21,25 @@ from grader.classroom import lookup
 from grader.classroom.folder import Student
 from grader.classroom.grades import Grades
 from grader.classroom.gradescope import export, results
-from grader.report.model import PartResult
 from tests.support.classes import MadeClass, ending, sample, softmax, with_part
 
 GPU = sample("gpu")
 WORSE = ending(GPU, "softmax", "lengths", "1x1", "failed", "y[0, 3] is 2, and 1 is right\x1b[31m")
 CAUSE = "consistent with a maximum that is not subtracted"
-VISIBILITY = {"enum": ["hidden", "after_due_date", "after_published", "visible"]}
-FORMAT = {"enum": ["text", "html", "simple_format", "md", "ansi"]}
-TEXT, NUMBER = {"type": "string"}, {"type": "number"}
-# Of Gradescope's page "Autograder Specifications"; nobody publishes it as a schema.
+TEXT, NUMBER, FORMAT = {"type": "string"}, {"type": "number"}, {"enum": ["text"]}
+# What is used of Gradescope's page "Autograder Specifications"; nobody publishes it as a schema.
+TEST = {"score": NUMBER, "max_score": NUMBER, "status": {"enum": ["passed", "failed"]}, "name": TEXT, "output": TEXT}
 PUBLISHED = {
     "type": "object",
     "additionalProperties": False,
     "required": ["score"],
     "properties": {
         "score": NUMBER,
-        "execution_time": NUMBER,
         "output": TEXT,
         "output_format": FORMAT,
         "test_output_format": FORMAT,
         "test_name_format": FORMAT,
-        "visibility": VISIBILITY,
-        "stdout_visibility": VISIBILITY,
-        "extra_data": {"type": "object"},
-        "tests": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "properties": {
-                    "score": NUMBER,
-                    "max_score": NUMBER,
-                    "status": {"enum": ["passed", "failed"]},
-                    "name": TEXT,
-                    "name_format": FORMAT,
-                    "number": TEXT,
-                    "output": TEXT,
-                    "output_format": FORMAT,
-                    "tags": {"type": "array", "items": TEXT},
-                    "visibility": VISIBILITY,
-                    "extra_data": {"type": "object"},
-                },
-            },
-        },
+        "tests": {"type": "array", "items": {"type": "object", "additionalProperties": False, "properties": TEST}},
     },
 }
 
@@ -153,14 +128,9 @@ def test_results_are_as_gradescope_publishes_it(made: MadeClass) -> None:
 
 
 def test_a_wrong_case_has_its_cause(made: MadeClass) -> None:
-    def with_cause(part: PartResult) -> PartResult:
-        groups = [
-            group.model_copy(
-                update={"cases": tuple(one.model_copy(update={"diagnosis": (CAUSE,)}) for one in group.cases)}
-            )
-            for group in part.groups
-        ]
-        return part.model_copy(update={"groups": tuple(groups)})
+    def with_cause(part: dict[str, Any]) -> None:
+        for case in (one for group in part["groups"] for one in group["cases"]):
+            case["diagnosis"] = (CAUSE,)
 
     made.attempt(made.student("ada", files=softmax(1)), with_part(WORSE, "softmax", with_cause))
     (grade,) = Grades(made.folder)
@@ -220,20 +190,6 @@ def test_files_without_a_grade_get_a_sentence_and_no_score(
     assert printed.startswith(words)
 
 
-def test_a_link_in_a_submission_is_not_followed(made: MadeClass, tmp_path: Path) -> None:
-    made.attempt(made.student("ada", files=softmax(1)), GPU)
-    at = container(exported(made), tmp_path / "autograder")
-    at.submit({"other.py": "x"})
-    os.symlink(made.folder.handins / made.students[0].handin / "softmax.py", at.root / "submission" / "softmax.py")  # noqa: PTH211
-    ran = subprocess.run(
-        [at.root / "run_autograder"],
-        env={"PATH": f"{at.root / 'bin'}:/usr/bin:/bin", "AUTOGRADER_ROOT": str(at.root)},
-        capture_output=True,
-    )
-    assert ran.returncode == 1
-    assert not (at.root / "results" / "results.json").exists()
-
-
 def test_a_decision_is_for_its_student_alone_though_others_have_the_same_files(made: MadeClass, tmp_path: Path) -> None:
     ada = made.student("ada", files=softmax(1), name="Ada", ids={"email": "Ada@x.edu"})
     made.attempt(ada, GPU)
@@ -282,13 +238,5 @@ def test_metadata_that_is_none_names_nobody(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("module", [lookup, grader.submission])
-def test_what_runs_at_gradescope_is_python_3_10_with_its_standard_library(module: object) -> None:
-    text = Path(str(module.__file__)).read_text(encoding="utf-8")  # type: ignore[attr-defined]
-    tree = ast.parse(text, feature_version=(3, 10))
-    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    ours = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
-    stand_ins = {"grader.report.model": ["SubmissionInfo"], "grader.messages": ["Staged"]}
-    assert ours <= {"grader.submission", *stand_ins}
-    taken = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in stand_ins]
-    assert all([one.name for one in node.names] == stand_ins[str(node.module)] for node in taken)
+def test_what_runs_at_gradescope_is_python_3_10(module: ModuleType) -> None:
+    ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"), feature_version=(3, 10))

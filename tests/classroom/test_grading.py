@@ -6,28 +6,24 @@ import contextlib
 import os
 import re
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
 
 from grader.classroom.folder import Attempt
-from grader.classroom.grading import LIMIT_S, RunningAttempt, grader_run, why_unusable
+from grader.classroom.grading import LIMIT_S, RunningAttempt, grader_run
 from grader.classroom.lock import NAME, lock
 from grader.classroom.station import Station
 from grader.classroom.tasks import Task
 from grader.nvidia import ListedGpu
 from grader.report.model import Report
-from tests.conftest import IMPORTS, ROOT, Course
+from tests.conftest import ROOT, Course
 from tests.support.gradings import Scripted, a_run, is_free, report
 
 Make = Callable[[str], Scripted]
-T = TypeVar("T")
 HANDIN, OUTPUT = Path("/h"), Path("/o")
 STARTED: list[RunningAttempt] = []
 
@@ -127,16 +123,6 @@ def test_cores_that_are_gone_are_a_fault_of_the_machine(scripted: Make) -> None:
     assert (attempt.exit_code, attempt.fault, found) == (3, words, None)
 
 
-def test_why_a_hand_in_is_unusable_is_read_from_its_files(tmp_path: Path, course: Course) -> None:
-    course.add("double")
-    folder = tmp_path / "handin"
-    folder.mkdir()
-    run = a_run(course=str(course.folder))
-    assert why_unusable(run, folder).startswith("is empty"), "the path of the hand-in is no word for a gradebook"
-    (folder / "double.py").write_text("x")
-    assert why_unusable(run, folder) == ""
-
-
 def test_a_grading_beyond_its_limit_is_killed_with_all_its_group(scripted: Make) -> None:
     made = scripted("trap '' TERM; sleep 100 & echo $! > $notes/child; kill -STOP $$")
     grading = start(made, limit_s=0.5)
@@ -150,21 +136,6 @@ def test_a_grading_beyond_its_limit_is_killed_with_all_its_group(scripted: Make)
         while ended.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < deadline, ended
             time.sleep(0.02)
-
-
-def test_a_published_attempt_is_whole_and_the_next_has_the_next_number(scripted: Make) -> None:
-    made = scripted("graded")
-    for number in (1, 2):
-        grading = start(made)
-        assert grading.draft.name.startswith(f".attempt.{number}-")
-        attempt, _ = result(grading)
-        assert len(made.attempts("alice")) == number - 1
-        assert grading.publish(attempt)
-        folder = made.run.tasks(made.handin("alice")) / f"attempt.{number}"
-        assert sorted(path.name for path in folder.iterdir()) == ["attempt.json", "output.txt", "report.json"]
-        assert (folder / "output.txt").read_text() == "report: written\n"
-        assert made.attempts("alice")[-1] == attempt
-    assert made.leftovers == []
 
 
 def test_an_attempt_is_on_the_disk_before_it_has_its_name(scripted: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,37 +154,6 @@ def test_an_attempt_is_on_the_disk_before_it_has_its_name(scripted: Make, monkey
     assert synced[named + 1 :] == [made.handin("alice")]
 
 
-def test_a_discarded_grading_leaves_no_process_and_no_draft(scripted: Make) -> None:
-    made = scripted("echo $$ > $notes/pid; mkdir $output/x; chmod 0 $output/x; sleep 100")
-    grading = start(made)
-    pid = wait_for(made.notes / "pid")
-    grading.discard()
-    assert not psutil.pid_exists(pid)
-    assert made.leftovers == []
-
-
-def test_a_grading_dies_with_the_program_that_started_it(scripted: Make) -> None:
-    made = scripted("trap '' TERM HUP INT; echo $$ > $notes/pid; sleep 100")
-    code = f"""
-from pathlib import Path
-from grader.classroom.folder import RunFolder
-from grader.classroom.grading import RunningAttempt
-from grader.classroom.lock import lock
-from grader.classroom.station import Station
-from grader.classroom.tasks import Task
-command = lambda *_: {made.command(made.run.handins / made.handin("alice"), Path("/o"), None)!r}
-task, own = Task({made.handin("alice")!r}, ("alice",), 1), lock(Path({str(made.notes / "lock")!r}))
-RunningAttempt(RunFolder(Path({str(made.run.path)!r})), task, own, command, Station(None))
-import signal; signal.pause()
-"""
-    program = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": IMPORTS})
-    grading = psutil.Process(wait_for(made.notes / "pid"))
-    program.kill()
-    program.wait()
-    psutil.wait_procs([grading], timeout=10)
-    assert not grading.is_running() or grading.status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_grading_holds_the_locks_that_it_was_given(scripted: Make, tmp_path: Path) -> None:
     """So its hand-in and its GPU stay locked until its own end, if the program that started it is killed."""
     held = lock(tmp_path / "x.lock")
@@ -223,11 +163,3 @@ def test_a_grading_holds_the_locks_that_it_was_given(scripted: Make, tmp_path: P
     assert not is_free(tmp_path / "x.lock")
     grading.discard()
     assert is_free(tmp_path / "x.lock")
-
-
-def wait_for(path: Path, read: Callable[[str], T] = int) -> T:  # type: ignore[assignment]
-    deadline = time.monotonic() + 20
-    while not (path.exists() and path.read_text().endswith("\n")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return read(path.read_text())

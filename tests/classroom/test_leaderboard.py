@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from grader.classroom.grades import Grades
 from grader.classroom.leaderboard import Board, leaderboard, markdown, table
 from grader.report.model import Report
-from tests.support.classes import MadeClass, ending, faster, sample, softmax
+from tests.support.classes import MadeClass, ending, faster, named, sample, softmax, with_part
 
 GPU = sample("gpu")
 
@@ -55,20 +56,18 @@ def test_the_machines_limit_is_that_of_the_rounds(tmp_path: Path) -> None:
 
 
 def test_other_entrants_are_rows(tmp_path: Path) -> None:
-    report = with_entrant(GPU, "copy", "reference")
+    """One is twice as fast as the copy."""
+
+    def with_reference(part: dict[str, Any]) -> None:
+        measured = part["speed"]["cases"][0]["measured"]
+        base = named(measured["entrants"], "copy")
+        speedup = {end: value / 2 for end, value in base["speedup"].items()}
+        measured["entrants"] = [*measured["entrants"], {**base, "name": "reference", "speedup": speedup}]
+
+    report = with_part(GPU, "gelu", with_reference)
     entries = {one.name: one for one in board_of(listed(tmp_path, {"a": report}), "GeLU in CUDA C++").entries}
     assert entries["the staff's kernel"].rank is None
     assert entries["the staff's kernel"].speedup == pytest.approx(1.0035 / 1.005 * 2, rel=2e-3)
-
-
-def with_entrant(report: Report, like: str, name: str) -> Report:
-    """The report with one more entrant in the race of the CUDA GeLU, twice as fast as another one."""
-    text = report.model_dump()
-    measured = text["assignments"][0]["parts"][0]["speed"]["cases"][0]["measured"]
-    (base,) = [one for one in measured["entrants"] if one["name"] == like]
-    speedup = {key: value / 2 for key, value in base["speedup"].items()}
-    measured["entrants"] = [*measured["entrants"], {**base, "name": name, "speedup": speedup}]
-    return Report.model_validate(text)
 
 
 @pytest.mark.parametrize(
@@ -119,16 +118,16 @@ def test_each_gpu_model_and_each_size_has_a_table(tmp_path: Path) -> None:
 
 
 def test_a_part_is_ranked_by_all_its_cases_against_one_baseline(tmp_path: Path) -> None:
-    text = GPU.model_dump()
-    narrow = text["assignments"][2]["parts"][0]["speed"]["cases"][1]
-    narrow["measured"], narrow["message"] = None, "not measured"
-    made = listed(tmp_path, {"a": Report.model_validate(text)})
+    def unmeasured(part: dict[str, Any]) -> None:
+        part["speed"]["cases"][1].update(measured=None, message="not measured")
+
+    def against_compile(part: dict[str, Any]) -> None:
+        for entrant in part["speed"]["cases"][0]["measured"]["entrants"]:
+            entrant["name"] = entrant["name"].replace("eager", "compile")
+
+    made = listed(tmp_path, {"a": with_part(GPU, "softmax", unmeasured)})
     assert "Row softmax in Triton" not in {one.title for one in leaderboard(Grades(made.folder))}
-    text = GPU.model_dump()
-    wide = text["assignments"][2]["parts"][0]["speed"]["cases"][0]
-    for entrant in wide["measured"]["entrants"]:
-        entrant["name"] = entrant["name"].replace("eager", "compile")
-    made.attempt(made.students[0], Report.model_validate(text))
+    made.attempt(made.students[0], with_part(GPU, "softmax", against_compile))
     assert len(leaderboard(Grades(made.folder))) == 4
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from grader.classroom.lock import holder, lock
 from grader.classroom.station import Station, shares_of_cores, stations
 from grader.nvidia import ListedGpu
 from grader.sandbox.base import InfraError, UsageError
-from tests.support.gradings import a_run
+from tests.support.gradings import a_run, is_free
 
 ONE, TWO = ListedGpu("GPU-1", "H100"), ListedGpu("GPU-2", "H100")
 
@@ -97,3 +101,29 @@ def test_three_faults_in_a_row_under_different_hand_ins_take_a_station_out(row: 
     if out:
         assert "GPU-1 is taken out" in station.out
         assert "the last: no CUDA" in station.out
+
+
+# Locks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_one_has_a_lock_until_its_release(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    first = lock(path, "node3 GPU-1")
+    assert first is not None
+    assert lock(path) is None
+    place, since = holder(path) or pytest.fail("it is held")
+    assert (place, abs((datetime.now(UTC) - since).total_seconds()) < 60) == ("node3 GPU-1", True)
+    first.close()
+    assert holder(path) is None
+    with lock(path) or pytest.fail("it is free"):
+        assert lock(path) is None
+    assert path.exists()
+
+
+def test_every_user_can_open_the_lock_of_a_gpu(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert is_free(tmp_path / "x.lock")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x.lock").stat().st_mode & 0o777 == 0o644

@@ -7,16 +7,15 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from grader.classroom.folder import Attempt, ClassRun, Decision, RunFolder, Student, Students
 from grader.classroom.lookup import content_hash
-from grader.report.model import AssignmentResult, CaseResult, GroupResult, Outcome, PartResult, Points, Report
+from grader.report.model import UNDECIDED, AssignmentResult, Outcome, Points, Report
 from tests.conftest import ROOT
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 WANTED = ("flash_attention.py", "gelu.cu", "softmax.py", "triton_gelu.py")
-Edit = Callable[[Report], Report]
 
 
 @functools.cache
@@ -40,62 +39,42 @@ def summed(report: Report, assignments: Iterable[AssignmentResult]) -> Report:
     return Report.model_validate(whole.model_dump())
 
 
-def with_part(report: Report, part: str, edit: Callable[[PartResult], PartResult]) -> Report:
-    """The report with another part of that name, as `softmax`, and its group's points added up anew."""
+def with_part(report: Report, part: str, edit: Callable[[dict[str, Any]], object]) -> Report:
+    """The report after an edit of a part of that name, as `softmax`, and its groups' points added up anew."""
+    assignments = report.model_dump()["assignments"]
+    for one in (each for assignment in assignments for each in assignment["parts"] if each["name"] == part):
+        edit(one)
+        one["points"] = Points.total(Points(**group["points"]) for group in one["groups"])
+        one["speed"]["points"] = Points.total(Points(**case["points"]) for case in one["speed"]["cases"])
+    return summed(report, [AssignmentResult.model_validate(one) for one in assignments])
 
-    def edited(one: PartResult) -> PartResult:
-        if one.name != part:
-            return one
-        new = edit(one)
-        return new.model_copy(update={"points": Points.total(group.points for group in new.groups)})
 
-    return summed(
-        report,
-        [one.model_copy(update={"parts": tuple(map(edited, one.parts))}) for one in report.assignments],
-    )
+def named(parts: Iterable[dict[str, Any]], name: str) -> dict[str, Any]:
+    """The group or case of that name."""
+    return next(one for one in parts if one["name"] == name)
 
 
 def ending(report: Report, part: str, group: str, case: str, outcome: Outcome, message: str = "wrong at [0]") -> Report:
     """The report with a case that ended otherwise; its group loses its points, or has them open."""
-    undecided = outcome in ("skipped", "infra_error")
 
-    def of_case(one: CaseResult) -> CaseResult:
-        return one if one.name != case else one.model_copy(update={"outcome": outcome, "message": message})
+    def edit(one: dict[str, Any]) -> None:
+        its = named(one["groups"], group)
+        named(its["cases"], case).update(outcome=outcome, message=message)
+        its["points"].update(earned=0, graded=0 if outcome in UNDECIDED else its["points"]["possible"])
 
-    def of_group(one: GroupResult) -> GroupResult:
-        if one.name != group:
-            return one
-        possible = one.points.possible
-        points = Points(earned=0, graded=0 if undecided else possible, possible=possible)
-        return one.model_copy(update={"cases": tuple(map(of_case, one.cases)), "points": points})
-
-    return with_part(report, part, lambda one: one.model_copy(update={"groups": tuple(map(of_group, one.groups))}))
+    return with_part(report, part, edit)
 
 
 def faster(report: Report, part: str, factor: float, **measured: object) -> Report:
     """The report with all speed-ups of a part multiplied, and other fields of its measurements."""
 
-    def edited(one: PartResult) -> PartResult:
-        cases = []
-        for case in one.speed.cases:
-            assert case.measured is not None
-            entrants = tuple(
-                each
-                if each.speedup is None
-                else each.model_copy(
-                    update={
-                        "speedup": each.speedup.model_copy(
-                            update={name: getattr(each.speedup, name) * factor for name in ("median", "low", "high")}
-                        )
-                    }
-                )
-                for each in case.measured.entrants
-            )
-            new = case.measured.model_copy(update={"entrants": entrants, **measured})
-            cases.append(case.model_copy(update={"measured": new}))
-        return one.model_copy(update={"speed": one.speed.model_copy(update={"cases": tuple(cases)})})
+    def edit(one: dict[str, Any]) -> None:
+        for case in one["speed"]["cases"]:
+            case["measured"].update(measured)
+            for speedup in filter(None, (each["speedup"] for each in case["measured"]["entrants"])):
+                speedup.update({end: value * factor for end, value in speedup.items()})
 
-    return with_part(report, part, edited)
+    return with_part(report, part, edit)
 
 
 class MadeClass:

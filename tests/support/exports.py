@@ -73,16 +73,21 @@ def gradescope(handed: Sequence[Handed], root: str = "assignment_8046601_export/
     return {f"{root}submission_metadata.yml": text.encode(), **files}
 
 
-def canvas(handed: Sequence[Handed]) -> dict[str, bytes | None]:
+def canvas(handed: Sequence[Handed], of_groups: bool = False) -> dict[str, bytes | None]:
+    """Canvas' zip; of an assignment that is graded by groups, `name` is a group's, `number` that of one of its students."""
     files: dict[str, bytes | None] = {}
     file_id = 50_000
     for number, one in enumerate(handed, 1001):
         first, _, family = one.name.rpartition(" ")
-        squashed = re.sub(r"[^\w]", "", f"{family}, {first}".lower())
+        squashed = re.sub(r"[^\w]", "", (one.name if of_groups else f"{family}, {first}").lower())
         for name, content in one.files.items():
             file_id += 7
             files[f"{squashed}{'_LATE' if one.late else ''}_{one.number or number}_{file_id}_{name}"] = content
     return files
+
+
+def canvas_of_groups(handed: Sequence[Handed]) -> dict[str, bytes | None]:
+    return canvas(handed, of_groups=True)
 
 
 def canvas_groups(groups: Mapping[str, Sequence[str]], with_sis: bool = True) -> str:
@@ -99,26 +104,16 @@ def canvas_groups(groups: Mapping[str, Sequence[str]], with_sis: bool = True) ->
     return out.getvalue()
 
 
-def canvas_of_groups(handed: Sequence[Handed]) -> dict[str, bytes | None]:
-    """Canvas' zip of an assignment that is graded by groups: `name` is a group's, `number` that of one of its students."""
-    files: dict[str, bytes | None] = {}
-    for file_id, one in enumerate(handed, 50_001):
-        group = re.sub(r"[^\w]", "", one.name.lower())
-        for name, content in one.files.items():
-            files[f"{group}{'_LATE' if one.late else ''}_{one.number}_{file_id}_{name}"] = content
-    return files
-
-
-def moodle(handed: Sequence[Handed], group: str = "") -> dict[str, bytes | None]:
+def moodle(handed: Sequence[Handed]) -> dict[str, bytes | None]:
     files: dict[str, bytes | None] = {}
     for number, one in enumerate(handed, 657_001):
-        folder = f"{group}{one.name}_{one.number or number}_assignsubmission_"
+        folder = f"{one.name}_{one.number or number}_assignsubmission_"
         files |= {f"{folder}file_/{name}": content for name, content in one.files.items()}
     return files
 
 
-def folders(handed: Sequence[Handed], root: str = "") -> dict[str, bytes | None]:
-    return {f"{root}{one.login}/{name}": content for one in handed for name, content in one.files.items()}
+def folders(handed: Sequence[Handed]) -> dict[str, bytes | None]:
+    return {f"{one.login}/{name}": content for one in handed for name, content in one.files.items()}
 
 
 def clones(handed: Sequence[Handed]) -> dict[str, bytes | None]:
