@@ -15,6 +15,16 @@ from grader.report.model import SpeedMeasurement
 MAX_REMARKS = 3  # A profile has at most this many remarks for each case.
 
 
+def bytes_words(size: float) -> str:
+    """As `2.15 GB`."""
+    if size >= 1e18:  # of a submission that has made it up
+        return f"{size:.3g} B"
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}" if size < 1000 * factor else f"{size / factor:.0f} {unit}"
+    return f"{size:.0f} B"
+
+
 class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -15,8 +15,18 @@ from rich.console import Console
 
 from grader.messages import CaseNote, CaseStarted, Profiled
 from grader.profile.facts import case_profile
-from grader.profile.model import CaseProfile, GpuRun, KernelCounters, LineTraffic, Profile, RanLine, TimedSize, Waves
-from grader.profile.views import ProfileProgress, moved_words, praise, print_profile
+from grader.profile.model import (
+    CaseProfile,
+    GpuRun,
+    KernelCounters,
+    LineTraffic,
+    Profile,
+    RanLine,
+    TimedSize,
+    Waves,
+    bytes_words,
+)
+from grader.profile.views import ProfileProgress, moved_words, ms_words, praise, print_profile
 from grader.protocol import Trace, TracedOperator
 from tests.report.building import fields_told, hostile, measured, replaced
 from tests.support.traces import H200, N, bare_case, elementwise, rows, triton_kernel
@@ -143,6 +153,19 @@ VIEWS: dict[str, Callable[[], str]] = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_view_is_as_it_was_read(name: str) -> None:
     assert VIEWS[name]() == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "python -m tests.profile.test_views"
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(0, "0 B"), (999, "999 B"), (1024, "1.02 KB"), (2.147e9, "2.15 GB"), (3.2e15, "3200 TB"), (1e300, "1e+300 B")],
+)
+def test_bytes_are_in_units_of_a_thousand(size: float, said: str) -> None:
+    assert bytes_words(size) == said
+
+
+@pytest.mark.parametrize(("ms", "said"), [(0.5163, "0.516"), (327.68, "328"), (1e300, "1e+300")])
+def test_milliseconds_have_three_digits(ms: float, said: str) -> None:
+    assert ms_words(ms) == said
 
 
 def test_a_case_has_room_on_one_screen() -> None:
