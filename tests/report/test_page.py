@@ -234,6 +234,19 @@ def test_cases_that_all_end_alike_are_called_every_case() -> None:
     assert all(f"sentence of {name}" in text for name in ("n-0", "n-1")), "what is a case's own is not lost"
 
 
+def test_cases_that_say_little_one_by_one_are_folded() -> None:
+    """Those of a large group stand below the table, which has their marks; a part that ended alike shows no table at all."""
+    many = [make_case(f"n-{number}", "failed" if number % 9 == 0 else "passed") for number in range(40)]
+    text = page(make_report(make_part(*many)))
+    table, below = re.findall(r'<table class="cases">.*?</table>', text, re.DOTALL)
+    assert "✗ ×5" in Parsed(table).text
+    assert not re.search(r"n-\d", table)
+    assert all(case.title in Parsed(below).text for case in many)
+    assert f"Any size: the 40 cases</summary>\n{below}" in text
+    absent = [make_case(f"n-{number}", "not_implemented", message="no file") for number in range(4)]
+    assert '<summary>the 4 cases</summary>\n<table class="cases">' in page(make_report(make_part(*absent)))
+
+
 def test_a_fault_of_the_file_is_told_of_the_file() -> None:
     broken = [make_case(name, "build_failed", message="no", of_file=True) for name in ("n-0", "n-1")]
     (story,) = re.findall(r"<article.*?</article>", page(make_report(make_part(*broken))), re.DOTALL)
