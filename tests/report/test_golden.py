@@ -58,7 +58,7 @@ def failing() -> Report:
         )
         for at in range(3)
     ]
-    tea = [make_case(name, "failed", message="z: consistent with tea") for name in ("a", "b")]
+    tea = [make_case(name, "failed", message="z: consistent with tea", map=MAP) for name in ("a", "b")]
     property_ = make_case("test_rows", "failed", tries="every row of y sums to 1", message="row 0 of y sums to 2")
     crash = make_case("gone", "crashed", message="segmentation fault", traceback=FRAMES)
     named = [("softmax_kernel", True, 0.7), ("at::native::a", False, 0.2), ("b", False, 0.05), ("c", False, 0.03)]

@@ -387,16 +387,6 @@ def test_show_says_why_a_file_is_no_report(tmp_path: Path, content: str | None, 
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_page_goes_where_its_report_goes(tmp_path: Path, full: Report) -> None:
-    """The page of an earlier report never stands beside a new one."""
-    for name in ("alice", "bob"):
-        info = full.submission.model_copy(update={"path": f"/subs/{name}"})
-        write_report(full.model_copy(update={"submission": info}), tmp_path)
-        assert not (tmp_path / "report.html").exists()
-        (tmp_path / "report.html").write_text(name)
-    assert (tmp_path / "report-alice.html").read_text() == "alice"
-
-
 @pytest.mark.parametrize(
     ("worst", "budget", "rms", "rms_budget", "share"),
     [
