@@ -15,7 +15,7 @@ from rich.text import Text
 from grader.report.maps import LINES, MapView, rows_in
 from grader.report.model import AssignmentResult, CaseResult, PartResult
 from grader.report.style import STYLE, counted, first_of, indented, plain
-from grader.verdict.causes import alike, causes
+from grader.verdict.causes import Cause, alike, causes
 from grader.verdict.cells import is_telling
 from grader.verdict.prints import LOG_LINES
 
@@ -69,30 +69,28 @@ def failures(result: AssignmentResult) -> list[tuple[PartResult, list[Failure]]]
     """The parts of an assignment, each with its failures by cause, the cause of the most cases first. Cases that were all skipped for one
     reason are a failure too.
     """
+
+    def words(case: CaseResult) -> tuple[object, ...]:
+        return case.outcome, case.message, case.diagnosis, case.traceback
+
     found: list[tuple[PartResult, list[Failure]]] = []
     told: set[tuple[str, str]] = set()
     for part in result.parts:
         ones = []
         if (every := alike(part.cases)) is not None:
-            key = every.outcome, every.message
+            grouped = [Cause((every.outcome, every.message), every, "", ())]
             ran = [case for case in part.cases if case.outcome == every.outcome]
-            others = tuple(case for case in ran if _words(case) != _words(every))
-            ones.append(Failure(result.file, every, others=others, is_every=True, is_again=key in told))
-            told.add(key)
+            others = tuple(case for case in ran if words(case) != words(every))
+            ones.append(Failure(result.file, every, others=others, is_every=True, is_again=grouped[0].key in told))
         else:
             grouped = causes(part.cases)
             for one in grouped:
-                words = _words(one.example)
-                same = tuple(case for case in one.others if _words(case) == words)
-                others = tuple(case for case in one.others if _words(case) != words)
+                same = tuple(case for case in one.others if words(case) == words(one.example))
+                others = tuple(case for case in one.others if words(case) != words(one.example))
                 ones.append(Failure(result.file, one.example, one.sentence, same, others, is_again=one.key in told))
-            told.update(one.key for one in grouped)
+        told.update(one.key for one in grouped)
         found.append((part, ones))
     return found
-
-
-def _words(case: CaseResult) -> tuple[object, ...]:
-    return case.outcome, case.message, case.diagnosis, case.traceback
 
 
 def names(cases: Sequence[CaseResult], most: int) -> str:
