@@ -9,7 +9,7 @@ from grader.profile.page import page
 from grader.profile.views import notes, tables, timed_words, title
 from tests.profile.test_views import everything
 from tests.report.building import replaced
-from tests.report.test_page import HOSTILE, Parsed
+from tests.report.parsing import HOSTILE, Parsed
 from tests.support.validator import mistakes, needs_tidy
 
 
