@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from grader.protocol import TracedOperator
-from grader.report.model import SpeedMeasurement
+from grader.report.model import Model, SpeedMeasurement
 
 MAX_REMARKS = 3  # A profile has at most this many remarks for each case.
 
@@ -25,11 +25,7 @@ def bytes_words(size: float) -> str:
     return f"{size:.0f} B"
 
 
-class Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LineTraffic(Record):
+class LineTraffic(Model):
     """The accesses in one line of a kernel, in one direction, to one tensor; counts are for the whole launch.
 
     Attributes:
@@ -53,7 +49,7 @@ class LineTraffic(Record):
     atomic: bool = False
 
 
-class Occupancy(Record):
+class Occupancy(Model):
     """How many blocks of a kernel a multiprocessor runs at once.
 
     Attributes:
@@ -67,7 +63,7 @@ class Occupancy(Record):
     limits: tuple[Literal["registers", "shared memory", "threads", "blocks"], ...]
 
 
-class Waves(Record):
+class Waves(Model):
     """How the blocks of a launch fill the GPU: `waves` times all its slots.
 
     Attributes:
@@ -80,7 +76,7 @@ class Waves(Record):
     last: int
 
 
-class LaunchProfile(Record):
+class LaunchProfile(Model):
     """A launch of a case.
 
     Attributes:
@@ -109,7 +105,7 @@ class LaunchProfile(Record):
     notes: tuple[str, ...] = ()
 
 
-class Remark(Record):
+class Remark(Model):
     """One cause of a kernel's time.
 
     Attributes:
@@ -126,7 +122,7 @@ class Remark(Record):
     bytes: float = 0.0
 
 
-class RanLine(Record):
+class RanLine(Model):
     """A kernel, copy or fill of a call on the GPU; several in a row that are alike count as one line.
 
     Attributes:
@@ -148,7 +144,7 @@ class RanLine(Record):
     occupancy: float | None = None
 
 
-class GpuRun(Record):
+class GpuRun(Model):
     """A case's call on a GPU, traced by PyTorch's profiler.
 
     Attributes:
@@ -166,7 +162,7 @@ class GpuRun(Record):
     missing: int = 0
 
 
-class KernelCounters(Record):
+class KernelCounters(Model):
     """What a GPU's counters say of a kernel, by Nsight Compute. Shares are of 1; None where a number is not known.
 
     Attributes:
@@ -200,7 +196,7 @@ class KernelCounters(Record):
     stalls: tuple[tuple[str, float], ...] = ()
 
 
-class TimedSize(Record):
+class TimedSize(Model):
     """A speed case at one of its sizes, timed in rounds beside the other entrants.
 
     Attributes:
@@ -213,7 +209,7 @@ class TimedSize(Record):
     unknown: str = ""
 
 
-class CaseProfile(Record):
+class CaseProfile(Model):
     """A speed case of a part, profiled.
 
     Attributes:
@@ -254,7 +250,7 @@ class CaseProfile(Record):
         return not (self.launches or self.operators or self.ran or self.counters or self.compiled or self.timed)
 
 
-class Profile(Record):
+class Profile(Model):
     """The profile of a submission, as profile.json has it."""
 
     schema_version: Literal[1] = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from grader.profile.page import page
+from grader.profile.command import page
 from grader.profile.views import notes, tables, timed_words, title
 from tests.profile.test_views import everything
 from tests.report.building import replaced

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from grader.cli import app
-from grader.profile.page import page as profile_page
+from grader.profile.command import page as profile_page
 from grader.report.json_file import PAGE, read_report, write_report
 from grader.report.model import Report
 from grader.report.page import write_page
