@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from grader.profile.model import (
     Waves,
     bytes_words,
 )
-from grader.profile.views import ProfileProgress, moved_words, ms_words, praise, print_profile
+from grader.profile.views import ProfileProgress, ms_words, praise, print_profile
 from grader.protocol import Trace, TracedOperator
 from tests.report.building import fields_told, hostile, measured, replaced
 from tests.support.traces import H200, N, bare_case, elementwise, rows, triton_kernel
@@ -184,11 +183,6 @@ def test_a_kernel_is_praised_whose_registers_and_counts_are_known() -> None:
     assert praise(fast().model_copy(update={"unknown": "Nsight Compute counted nothing"})) != ""
     for other in (three_passes(), without_a_compiler(), fast().model_copy(update={"is_cut": True})):
         assert praise(other) == ""
-
-
-def test_bytes_of_blocks_that_were_stopped_are_not_compared_with_those_needed() -> None:
-    found = case_profile(bare_case(), Trace((replace(elementwise(), cut=True),)), (), H200, {})
-    assert moved_words(found) == "moves at least 2.15 GB through L2, needed 2.15 GB"
 
 
 def test_progress_names_the_case_on_a_plain_terminal() -> None:

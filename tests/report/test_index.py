@@ -69,12 +69,6 @@ def test_open_points_are_never_zeros() -> None:
     assert points_table([make("a", "skipped", points=(0, 0, 10))]) is None
 
 
-def test_of_one_there_is_no_median() -> None:
-    table = points_table([make("a", "passed", points=(48, 100, 100))])
-    assert table is not None
-    assert "The one graded in full has 48." in table.description
-
-
 # Groups, causes -------------------------------------------------------------------------------------------------------
 
 
