@@ -105,13 +105,14 @@ def names(cases: Sequence[CaseResult], most: int) -> str:
 class Detail:
     """The amount of detail about an assignment.
 
-    causes: of a part, with an example.
-    sentences: of an example, beside its message and the sentence that names the cause, or else the first.
-    map_lines: of the map of a part's first cause.
-    traceback_lines, log_lines, names: at most.
-    letters: of a line of a message or a traceback, at most; a message has a line for each LINE of them.
-    others: every other case of a cause is told in full as well.
-    is_brief: without compilers' findings, a line for each group without a failure, reasons of skipped cases, and libraries' prints.
+    causes: how many causes of a part are told with an example; the cases of further ones are only named.
+    sentences: how many sentences of an example are told beside its message and the sentence that names the cause (else its first).
+    map_lines: how many lines the map of a part's first cause may take.
+    traceback_lines, log_lines, names: how many of each are shown at most.
+    letters: how many letters of a line of a message or traceback are shown; of a message, a line for each LINE of these letters.
+    others: whether every other case of a cause is told in full as well.
+    is_brief: whether compilers' findings are left out, and groups without a failure, reasons of skipped cases and libraries' prints
+        take a line each.
     """
 
     causes: int = EVERYTHING
