@@ -217,6 +217,7 @@ VIEWS: dict[str, Callable[[], str]] = {
     "failing-verbose": lambda: shown(failing(), 100, verbose=True),
     "alike": lambda: shown(alike(), 100),
     "speedy": lambda: shown(speedy(), 120),
+    "speedy-narrow": lambda: shown(speedy(), 50),
     "right": lambda: shown(right(), 80),
     "unseen": lambda: shown(unseen(), 100),
     "checks": checks,

@@ -16,7 +16,6 @@ from grader.report.model import (
     CaseResult,
     Isolation,
     KernelResources,
-    Points,
     Report,
 )
 from grader.report.terminal import (
@@ -28,10 +27,8 @@ from grader.report.terminal import (
 )
 from grader.verdict.prints import LOG_LINES
 from tests.report.building import fields_told, hostile, make_case, make_part, make_report, replaced
-from tests.report.test_golden import alike, checked, failing, speedy
+from tests.report.test_golden import LOST, MAP, MASK, alike, checked, failing, speedy
 from tests.verdict.test_causes import a_map
-
-LOST = Points(earned=0, graded=4, possible=4)
 
 
 def shown(report: Report, *, terminal: bool = False, width: int = 160, verbose: bool = False) -> str:
@@ -62,9 +59,6 @@ def test_a_provisional_group_says_that_cases_are_missing() -> None:
 
 
 # One cause, told once -------------------------------------------------------------------------------------------------
-
-MASK = "only row {} of 1000 is wrong, what is left after full blocks of 64: consistent with a block that is not masked"
-MAP = a_map("......", "......", "....uu", rows=1000, cell_rows=400)
 
 
 def many_failures() -> list[CaseResult]:
