@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -26,12 +26,10 @@ from grader.judge.workers import Workers
 from grader.messages import CaseNote, Profiled
 from grader.nvidia import find_ncu, find_nvcc
 from grader.pool import tools
-from grader.pool.arena import Arena
 from grader.pool.fault import Fault
 from grader.pool.surroundings import WorkerKind
 from grader.pool.watch import CallLimits
 from grader.pool.worker import Worker
-from grader.problem import Call
 from grader.profile.compiled import unpack
 from grader.profile.counters import EVERY, MAX_KERNELS, counters, why_none
 from grader.profile.facts import case_profile, gpu_run, triton_in
@@ -98,7 +96,11 @@ class Profiler:
                     continue
                 return Profiled(profile=_blank(case, f"it could not be traced: {_words(fault)}"))
             kernels, missing = self._compiled(case)
-            profile = case_profile(_blank(case, missing), trace, kernels, case.assignment.spec.gpu, self._sources())
+            copied, sources = self.run.request.copied, {}
+            for name in copied.info.files:
+                with suppress(OSError):
+                    sources[name] = decoded(read_staged(copied.folder, name))
+            profile = case_profile(_blank(case, missing), trace, kernels, case.assignment.spec.gpu, sources)
             return Profiled(profile=profile, texts=texts_of(kernels))
         raise AssertionError("a speed case has a size")
 
@@ -147,8 +149,14 @@ class Profiler:
         return known
 
     def _ask(self, worker: Worker, case: BoundSpeedCase, limit_s: float, target: Gpu | None = None) -> Reply:
+        """The reply to the case's call on sparse memory. Raises Fault, MemoryError."""
         limits = CallLimits(limit_s, case.assignment.spec.limits.memory_gib)
-        with _arena(self.run, case) as (arena, call):
+        with FakeTensorMode():
+            drawn = case.inputs(self.run.seed, OWN_NUMBER, CPU)
+            shapes = case.problem.outputs(drawn)
+        args = {name: _on_meta(tensor) for name, tensor in drawn.args.items()}
+        call = replace(drawn, args=args, upstream=None if drawn.upstream is None else _on_meta(drawn.upstream))
+        with arena_for(call, shapes, case.dtype, CPU, sparse=True) as arena:
             request = request_for(arena, call, limit_s, target=target, record="trace")
             return worker.do(request, limits, arena.files)
 
@@ -168,13 +176,7 @@ class Profiler:
         timed = tuple(self._timed(case) for case in sizes.cases)
         compiled, source = self._torch_compile(sizes)
         texts |= {"torch_compile.py": source} if source else {}
-        update = {
-            "ran": ran,
-            "counters": counted,
-            "compiled": compiled,
-            "generated": triton_in(source),
-            "timed": timed,
-        }
+        update = {"ran": ran, "counters": counted, "compiled": compiled, "generated": triton_in(source), "timed": timed}
         return Profiled(profile=profile.model_copy(update=update), texts=texts)
 
     def _on_the_gpu(self, sizes: SpeedSizes) -> tuple[GpuRun, str]:
@@ -250,28 +252,6 @@ class Profiler:
         except (Fault, MemoryError) as fault:
             return size.model_copy(update={"unknown": _words(fault)})
         return size.model_copy(update={"measured": evidence.measured, "unknown": evidence.words})
-
-    def _sources(self) -> dict[str, str]:
-        copied = self.run.request.copied
-        sources = {}
-        for name in copied.info.files:
-            try:
-                sources[name] = decoded(read_staged(copied.folder, name))
-            except OSError:
-                continue
-        return sources
-
-
-@contextmanager
-def _arena(run: Run, case: BoundSpeedCase) -> Iterator[tuple[Arena, Call]]:
-    """Sparse memory for the case's call, and the call on device `meta`. Raises MemoryError."""
-    with FakeTensorMode():
-        drawn = case.inputs(run.seed, OWN_NUMBER, CPU)
-        shapes = case.problem.outputs(drawn)
-    args = {name: _on_meta(tensor) for name, tensor in drawn.args.items()}
-    call = replace(drawn, args=args, upstream=None if drawn.upstream is None else _on_meta(drawn.upstream))
-    with arena_for(call, shapes, case.dtype, CPU, sparse=True) as arena:
-        yield arena, call
 
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,7 @@
-"""`grader profile`: profiles the speed cases of a submission, and writes the profile with the compilers' texts."""
+"""`grader profile`: profiles the speed cases of a submission, and writes the profile, its page and the compilers' texts.
+
+The page is made as `grader/report/page.py` makes the report's: no script, every word escaped.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ import grader
 from grader.assignment import CourseError, load_course
 from grader.grading import grade
 from grader.messages import Event, Profiled, Request
+from grader.profile import views
 from grader.profile.model import CaseProfile, Profile
-from grader.profile.page import page
 from grader.report.json_file import replacing
+from grader.report.page import rendered
+from grader.report.speed import Timed, roofline
 
 JSON, PAGE, TEXTS = "profile.json", "profile.html", "kernels"
+SUBMISSION, COUNTED_BYTES = "submission", "your code, for each byte that was counted"
 
 
 def check_names(request: Request) -> None:
@@ -51,3 +57,29 @@ def write(found: Profile, texts: Mapping[str, str], folder: Path) -> Path:
     with replacing(made | {f"{TEXTS}/{name}": text for name, text in texts.items()}, folder):
         shutil.rmtree(folder / TEXTS, ignore_errors=True)
     return folder / PAGE
+
+
+def page(profile: Profile) -> str:
+    """The page of a profile as HTML."""
+    return rendered("profile.html", profile=profile, views=views, roofline=roofline(_timed(profile)))
+
+
+def _timed(profile: Profile) -> list[Timed]:
+    """Every size of every case that was timed. Where bytes were counted, the case's first size has your code again, with them."""
+    found = []
+    for case in profile.cases:
+        moved = sum((one.dram_read_bytes or 0.0) + (one.dram_written_bytes or 0.0) for one in case.counters)
+        for size in case.timed:
+            if size.measured is None:
+                continue
+            entrants = list(size.measured.entrants)
+            if moved:
+                entrants += [
+                    one.model_copy(update={"name": COUNTED_BYTES, "bytes_per_s": moved / one.time_s.median})
+                    for one in entrants
+                    if one.name == SUBMISSION
+                ]
+                moved = 0.0
+            measured = size.measured.model_copy(update={"entrants": tuple(entrants)})
+            found.append(Timed(f"{views.title(case)}, {size.size}", measured))
+    return found

@@ -8,16 +8,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from grader.profile.launches import Launch, conflicts, idle_share, launches
-from grader.profile.model import (
-    CaseProfile,
-    GpuRun,
-    LaunchProfile,
-    LineTraffic,
-    RanLine,
-)
+from grader.profile.model import CaseProfile, GpuRun, LaunchProfile, LineTraffic, RanLine
 from grader.profile.occupancy import occupancy
 from grader.profile.remarks import Work, remarks
-from grader.protocol import CompiledKernel, Gpu, GpuTrace, Trace, TracedAccess
+from grader.protocol import CompiledKernel, Gpu, GpuTrace, Trace
 from grader.verdict import text
 from grader.verdict.advice import IN_DOUBLE
 from grader.verdict.gpu_time import is_own, short_name
@@ -25,7 +19,6 @@ from grader.verdict.gpu_time import is_own, short_name
 CUT = "a block made too many accesses and was stopped: its counts are too low"
 NOTHING = "the call launched no kernel, and no operator of PyTorch moved data"
 MAX_SOURCE = 200  # A line of source is cut to this many characters.
-MAX_NAMES = 3  # A line names at most this many functions.
 
 
 def case_profile(
@@ -78,26 +71,23 @@ def launch_profile(launch: Launch, sources: Mapping[str, str]) -> LaunchProfile:
         waves=launch.waves if known and launch.waves.slots else None,
         flops=launch.flops,
         moved_bytes=launch.moved_bytes,
-        lines=tuple(_line(launch, one, sources) for one in traced.accesses),
-        notes=tuple(
-            f"line {line} calls {', '.join(names[:MAX_NAMES])}" for line, names in facts.texts.functions.items() if line
+        lines=tuple(
+            LineTraffic(
+                file=one.file,
+                line=one.line,
+                source=source_line(sources, one.file, one.line),
+                verb=one.verb,
+                space=one.space,
+                tensor=one.tensor,
+                bytes=launch.asked(one),
+                sectors_ratio=launch.ratio(one),
+                idle_share=idle_share(one),
+                conflicts=conflicts(one),
+                atomic=one.atomic,
+            )
+            for one in traced.accesses
         ),
-    )
-
-
-def _line(launch: Launch, access: TracedAccess, sources: Mapping[str, str]) -> LineTraffic:
-    return LineTraffic(
-        file=access.file,
-        line=access.line,
-        source=source_line(sources, access.file, access.line),
-        verb=access.verb,
-        space=access.space,
-        tensor=access.tensor,
-        bytes=launch.asked(access),
-        sectors_ratio=launch.ratio(access),
-        idle_share=idle_share(access),
-        conflicts=conflicts(access),
-        atomic=access.atomic,
+        notes=tuple(f"line {line} calls {', '.join(names)}" for line, names in facts.texts.functions.items()),
     )
 
 

@@ -51,11 +51,6 @@ class Launch:
     def blocks(self) -> int:
         return math.prod(self.traced.grid)
 
-    @property
-    def warps(self) -> int:
-        """Of a block."""
-        return max(-(-self.traced.threads // self.gpu.warp), 1)
-
     @functools.cached_property
     def shared_work(self) -> float | None:
         """The share of a launch's work that its traced blocks did, if blocks take their work from a counter in memory; otherwise None.
@@ -63,19 +58,13 @@ class Launch:
         On a CPU blocks run one after another, so the first block takes work that on a GPU others do. The share is that which was
         written of the call's largest tensor, of those that no atomic writes.
         """
-        traced = self.traced
         atomic = {one.tensor for one in self.global_accesses() if one.atomic}
-        written = [
-            one for one in traced.tensors if one.is_of_call and one.written_once_bytes and one.name not in atomic
-        ]
-        largest = max(written, key=lambda one: one.bytes, default=None)
-        if (
-            not atomic
-            or largest is None
-            or self.blocks * largest.written_once_bytes <= SHARED * traced.ran * largest.bytes
-        ):
+        written = (one for one in self.traced.tensors if one.is_of_call and one.written_once_bytes)
+        largest = max((one for one in written if one.name not in atomic), key=lambda one: one.bytes, default=None)
+        if not atomic or largest is None:
             return None
-        return 1 / max(largest.bytes / largest.written_once_bytes, 1.0)
+        is_shared = self.blocks * largest.written_once_bytes > SHARED * self.traced.ran * largest.bytes
+        return 1 / max(largest.bytes / largest.written_once_bytes, 1.0) if is_shared else None
 
     @property
     def ran(self) -> float:
@@ -135,12 +124,27 @@ class Launch:
         ]
 
     def ratio(self, access: TracedAccess) -> float | None:
-        """Sectors that an access moves, by the fewest possible; None if they are not known, or in shared memory."""
-        if access.space != "global":
-            return None
-        if access.least_sectors:
+        """Sectors that an access moves, by the fewest possible; None if they are not known, or in shared memory.
+
+        In Triton they are the fewest sectors that any layout of a block of pointers can have.
+        """
+        width = access.width_bytes
+        if access.space == "global" and access.least_sectors:
             return max(access.sectors / access.least_sectors, 1.0)
-        return _ratio_of_steps(access)
+        if access.space != "global" or not access.steps or not width:
+            return None
+        every = zip(access.steps, access.block, strict=False)
+        axes = sorted((abs(step), length) for step, length in every if step and length > 1)
+        if not axes:
+            return 1.0
+        if axes[0][0] > width:
+            return max(min(axes[0][0], SECTOR) / width, 1.0)
+        run = width  # bytes side by side
+        for step, length in axes:
+            if step > run:
+                break
+            run = step * (length - 1) + run
+        return max(SECTOR / run, 1.0)
 
     def asked(self, access: TracedAccess) -> float:
         """Bytes that the lanes of the whole launch ask for."""
@@ -171,11 +175,6 @@ class Launch:
             for once in (one.read_once_bytes, one.written_once_bytes)
         )
 
-    @property
-    def read_by_block(self) -> float:
-        """Different bytes that one block reads."""
-        return sum(one.read_once_bytes for one in self.traced.tensors) / self.ran
-
 
 def conflicts(access: TracedAccess) -> float | None:
     """Passes through the banks of shared memory, by the fewest possible; None in global memory."""
@@ -187,25 +186,6 @@ def conflicts(access: TracedAccess) -> float | None:
 def idle_share(access: TracedAccess) -> float:
     """Of the lanes, those that a branch or a mask turned off."""
     return min(max(1 - access.lanes / access.lanes_of_all, 0.0), 1.0) if access.lanes_of_all else 0.0
-
-
-def _ratio_of_steps(access: TracedAccess) -> float | None:
-    """In Triton, the fewest sectors that any layout of a block of pointers can have, by the fewest possible."""
-    width = access.width_bytes
-    axes = sorted((abs(step), length) for step, length in zip(access.steps, access.block, strict=False) if length > 1)
-    axes = [(step, length) for step, length in axes if step]
-    if not access.steps or not width:
-        return None
-    if not axes:
-        return 1.0
-    if axes[0][0] > width:
-        return max(min(axes[0][0], SECTOR) / width, 1.0)
-    run = width  # bytes side by side
-    for step, length in axes:
-        if step > run:
-            break
-        run = step * (length - 1) + run
-    return max(SECTOR / run, 1.0)
 
 
 def launches(traced: Sequence[TracedLaunch], compiled: Sequence[CompiledKernel], gpu: Gpu) -> Iterator[Launch]:

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from grader.protocol import TracedOperator
-from grader.report.model import SpeedMeasurement
+from grader.report.model import Model, SpeedMeasurement
 
 MAX_REMARKS = 3  # A profile has at most this many remarks for each case.
 
 
-class Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def bytes_words(size: float) -> str:
+    """As `2.15 GB`."""
+    if size >= 1e18:  # of a submission that has made it up
+        return f"{size:.3g} B"
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}" if size < 1000 * factor else f"{size / factor:.0f} {unit}"
+    return f"{size:.0f} B"
 
 
-class LineTraffic(Record):
+class LineTraffic(Model):
     """The accesses in one line of a kernel, in one direction, to one tensor; counts are for the whole launch.
 
     Attributes:
@@ -43,7 +49,7 @@ class LineTraffic(Record):
     atomic: bool = False
 
 
-class Occupancy(Record):
+class Occupancy(Model):
     """How many blocks of a kernel a multiprocessor runs at once.
 
     Attributes:
@@ -57,7 +63,7 @@ class Occupancy(Record):
     limits: tuple[Literal["registers", "shared memory", "threads", "blocks"], ...]
 
 
-class Waves(Record):
+class Waves(Model):
     """How the blocks of a launch fill the GPU: `waves` times all its slots.
 
     Attributes:
@@ -70,7 +76,7 @@ class Waves(Record):
     last: int
 
 
-class LaunchProfile(Record):
+class LaunchProfile(Model):
     """A launch of a case.
 
     Attributes:
@@ -99,7 +105,7 @@ class LaunchProfile(Record):
     notes: tuple[str, ...] = ()
 
 
-class Remark(Record):
+class Remark(Model):
     """One cause of a kernel's time.
 
     Attributes:
@@ -116,7 +122,7 @@ class Remark(Record):
     bytes: float = 0.0
 
 
-class RanLine(Record):
+class RanLine(Model):
     """A kernel, copy or fill of a call on the GPU; several in a row that are alike count as one line.
 
     Attributes:
@@ -138,7 +144,7 @@ class RanLine(Record):
     occupancy: float | None = None
 
 
-class GpuRun(Record):
+class GpuRun(Model):
     """A case's call on a GPU, traced by PyTorch's profiler.
 
     Attributes:
@@ -156,7 +162,7 @@ class GpuRun(Record):
     missing: int = 0
 
 
-class KernelCounters(Record):
+class KernelCounters(Model):
     """What a GPU's counters say of a kernel, by Nsight Compute. Shares are of 1; None where a number is not known.
 
     Attributes:
@@ -190,7 +196,7 @@ class KernelCounters(Record):
     stalls: tuple[tuple[str, float], ...] = ()
 
 
-class TimedSize(Record):
+class TimedSize(Model):
     """A speed case at one of its sizes, timed in rounds beside the other entrants.
 
     Attributes:
@@ -203,7 +209,7 @@ class TimedSize(Record):
     unknown: str = ""
 
 
-class CaseProfile(Record):
+class CaseProfile(Model):
     """A speed case of a part, profiled.
 
     Attributes:
@@ -244,7 +250,7 @@ class CaseProfile(Record):
         return not (self.launches or self.operators or self.ran or self.counters or self.compiled or self.timed)
 
 
-class Profile(Record):
+class Profile(Model):
     """The profile of a submission, as profile.json has it."""
 
     schema_version: Literal[1] = 1

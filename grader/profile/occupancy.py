@@ -23,9 +23,11 @@ def occupancy(gpu: Gpu, threads: int, registers: int, shared_bytes: int) -> Occu
         registers: of a thread.
     """
     own, warps = multiprocessor(gpu), max(math.ceil(threads / gpu.warp), 1)
+    registers_of_warp = max(_rounded(registers * gpu.warp, REGISTER_GRANULE), 1)
+    by_registers = gpu.registers // PARTITIONS // registers_of_warp * PARTITIONS // warps
     shared = shared_bytes + own.shared_reserved
     limits: dict[Literal["registers", "shared memory", "threads", "blocks"], int] = {
-        "registers": _by_registers(gpu, warps, registers),
+        "registers": by_registers if registers <= MAX_REGISTERS else 0,
         "shared memory": gpu.shared_bytes_of_all // _rounded(shared, own.shared_granule) if shared else gpu.threads,
         "threads": gpu.threads // gpu.warp // warps if threads <= MAX_THREADS else 0,
         "blocks": own.blocks,
@@ -41,13 +43,6 @@ def waves(gpu: Gpu, found: Occupancy, blocks: int) -> Waves:
     if slots == 0 or blocks == 0:
         return Waves(slots=slots, waves=0.0, last=0)
     return Waves(slots=slots, waves=blocks / slots, last=blocks % slots or slots)
-
-
-def _by_registers(gpu: Gpu, warps: int, registers: int) -> int:
-    of_warp = _rounded(registers * gpu.warp, REGISTER_GRANULE)
-    if registers > MAX_REGISTERS:
-        return 0
-    return gpu.registers // PARTITIONS // max(of_warp, 1) * PARTITIONS // warps
 
 
 def _rounded(number: int, granule: int) -> int:

@@ -8,12 +8,11 @@ or the whole case: where they are a small share of all bytes it is not made, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from grader.profile.launches import Launch, conflicts, idle_share
-from grader.profile.model import MAX_REMARKS, Occupancy, Remark
-from grader.profile.units import bytes_words
+from grader.profile.launches import SECTOR, Launch, conflicts, idle_share
+from grader.profile.model import MAX_REMARKS, Remark, bytes_words
 from grader.protocol import TracedAccess, TracedOperator
 
 SMALL = 0.1  # Nothing is said of less than this share of a case's bytes: it cannot be what makes the case slow.
@@ -86,15 +85,13 @@ class Work:
 
 def remarks(work: Work) -> tuple[Remark, ...]:
     """At most MAX_REMARKS, each of another cause, first those about the most bytes; of equal ones, those of the earlier rule."""
-    enough = SMALL * work.all_bytes
 
-    def of_launches(rules: Sequence[Callable[[Launch], Iterator[Remark]]]) -> list[Remark]:
-        return [one for rule in rules for launch in work.launches for one in rule(launch)]
+    def large(found: Iterable[Remark]) -> list[Remark]:
+        return [one for one in found if one.bytes >= SMALL * work.all_bytes]
 
-    every = [one for rule in OF_WORK for one in rule(work)] + of_launches(OF_LAUNCH)
-    found = [one for one in every if one.bytes >= enough]
-    if not found:
-        found = [one for one in of_launches((narrow_loads,)) if one.bytes >= enough]
+    found = large(one for rule in OF_WORK for one in rule(work))
+    found += large(one for rule in OF_LAUNCH for launch in work.launches for one in rule(launch))
+    found = found or large(one for launch in work.launches for one in narrow_loads(launch))
     first: dict[str, Remark] = {}
     for one in sorted(found, key=lambda one: -one.bytes):
         first.setdefault(one.cause, one)
@@ -149,7 +146,13 @@ def uncoalesced(launch: Launch) -> Iterator[Remark]:
         return
     first = found[0]
     step = min((abs(one) for one in first.steps if one), default=0)
-    is_far = step >= FAR_BYTES or _is_far_apart(launch, first)
+    # In CUDA each lane asks for a sector of its own, and does not come back for the rest of it.
+    warps = max(-(-launch.traced.threads // launch.gpu.warp), 1) * launch.ran
+    is_far = step >= FAR_BYTES or (
+        not launch.is_triton
+        and first.sectors >= 0.9 * first.lanes
+        and first.requests / warps * first.width_bytes < SECTOR
+    )
     apart = f", for neighbouring lanes are {step} bytes apart" if step > first.width_bytes else ""
     hint = (
         "let neighbouring lanes go along a row, not down a column"
@@ -162,16 +165,6 @@ def uncoalesced(launch: Launch) -> Iterator[Remark]:
         f"{_verbs(found)} and moves {launch.ratio(first) or 1.0:.1f} × the bytes it asks for through L2, in sectors of 32 bytes"
         f"{apart}: {hint}",
         found,
-    )
-
-
-def _is_far_apart(launch: Launch, access: TracedAccess) -> bool:
-    """In CUDA, whether each lane asks for a sector of its own and does not come back for the rest of it."""
-    warps = launch.warps * launch.ran
-    return (
-        not launch.is_triton
-        and access.sectors >= 0.9 * access.lanes
-        and access.requests / warps * access.width_bytes < 32
     )
 
 
@@ -204,40 +197,30 @@ def bank_conflicts(launch: Launch) -> Iterator[Remark]:
 
 
 def atomics(launch: Launch) -> Iterator[Remark]:
-    warps = colliding_warps(launch)
-    every = sum(warps_of(launch, one) for one in launch.global_accesses()) * launch.scale
-    if warps and warps >= COLLIDING * every:
-        found = sorted((one for one in launch.global_accesses() if one.atomic), key=lambda one: one.lanes, reverse=True)
+    """Warps whose atomics meet at one address of global memory. A warp's own lanes are added up before, or at once."""
+
+    def warps(accesses: Iterable[TracedAccess]) -> float:
+        own = (max(one.lanes / launch.gpu.warp, 0 if launch.is_triton else one.requests) for one in accesses)
+        return sum(own) * launch.scale
+
+    def is_one_address(access: TracedAccess) -> bool:
+        if target := next((one for one in launch.traced.tensors if one.name == access.tensor), None):
+            return target.written_once_bytes <= TARGET_BYTES * launch.ran and target.bytes <= MAX_TARGET_BYTES
+        # The lanes of each request lie in fewer sectors than so many different addresses could.
+        return (
+            0 < access.sectors <= access.requests and access.lanes * access.width_bytes > 2 * SECTOR * access.requests
+        )
+
+    found = sorted((one for one in launch.global_accesses() if one.atomic), key=lambda one: one.lanes, reverse=True)
+    meeting = warps(one for one in found if one.verb == "writes" and is_one_address(one))
+    if meeting and meeting >= COLLIDING * warps(launch.global_accesses()):
         words = (
-            f"adds to one address of {found[0].tensor or 'memory'}, in {warps:.3g} warps one after another: "
+            f"adds to one address of {found[0].tensor or 'memory'}, in {meeting:.3g} warps one after another: "
             "add up within a block first, and let one thread add the block's sum"
         )
         yield of_launch("atomics-on-one-address", launch, words, found).model_copy(
             update={"bytes": launch_bytes(launch)}  # all of it waits
         )
-
-
-def warps_of(launch: Launch, access: TracedAccess) -> float:
-    """Warps that make an access, in the blocks that ran."""
-    return max(access.lanes / launch.gpu.warp, 0 if launch.is_triton else access.requests)
-
-
-def colliding_warps(launch: Launch) -> float:
-    """Warps whose atomics meet at one address of global memory. A warp's own lanes are added up before, or at once."""
-    named = {one.name for one in launch.traced.tensors}
-    small = {
-        one.name
-        for one in launch.traced.tensors
-        if one.written_once_bytes <= TARGET_BYTES * launch.ran and one.bytes <= MAX_TARGET_BYTES
-    }
-    own = [one for one in launch.global_accesses("writes") if one.atomic]
-    meeting = [one for one in own if one.tensor in small or (one.tensor not in named and _is_one_address(one))]
-    return sum(warps_of(launch, one) for one in meeting) * launch.scale
-
-
-def _is_one_address(access: TracedAccess) -> bool:
-    """Whether the lanes of each request lie in fewer sectors than so many different addresses could."""
-    return 0 < access.sectors <= access.requests and access.lanes * access.width_bytes > 64 * access.requests
 
 
 def read_again(launch: Launch) -> Iterator[Remark]:
@@ -363,11 +346,12 @@ def spills(launch: Launch) -> Iterator[Remark]:
 
 
 def one_warp_for_a_long_row(launch: Launch) -> Iterator[Remark]:
-    if launch.traced.threads <= launch.gpu.warp and launch.read_by_block >= WARP_BYTES:
+    each = sum(one.read_once_bytes for one in launch.traced.tensors) / launch.ran
+    if launch.traced.threads <= launch.gpu.warp and each >= WARP_BYTES:
         yield of_launch(
             "one-warp-for-a-long-row",
             launch,
-            f"one warp of {launch.traced.kernel} reads {bytes_words(launch.read_by_block)} by itself, and "
+            f"one warp of {launch.traced.kernel} reads {bytes_words(each)} by itself, and "
             f"{launch.occupancy.share:.0%} of a multiprocessor's threads are there: give each row 8 warps",
         )
 
@@ -377,21 +361,17 @@ def low_occupancy(launch: Launch) -> Iterator[Remark]:
     found, facts = launch.occupancy, launch.facts
     is_low = facts.registers is not None and 0 < found.share < LOW_OCCUPANCY and found.limits != ("blocks",)
     if is_low and not launch.traced.dots and (facts.spilled_bytes or 0) < SPILLS_BYTES:
+        needs = {
+            "registers": f"{facts.registers} registers a thread, ",
+            "shared memory": f"{bytes_words(launch.shared_bytes)} of shared memory a block, ",
+        }
         yield of_launch(
             "low-occupancy",
             launch,
             f"{launch.traced.kernel} keeps {found.share:.0%} of a multiprocessor's threads busy, limited by "
-            f"{' and '.join(found.limits)} ({_needs(launch, found)}): too few loads are on their way at once",
+            f"{' and '.join(found.limits)} ({''.join(words for limit, words in needs.items() if limit in found.limits)}"
+            f"{launch.traced.threads} threads a block): too few loads are on their way at once",
         )
-
-
-def _needs(launch: Launch, found: Occupancy) -> str:
-    told = []
-    if "registers" in found.limits:
-        told.append(f"{launch.facts.registers} registers a thread")
-    if "shared memory" in found.limits:
-        told.append(f"{bytes_words(launch.shared_bytes)} of shared memory a block")
-    return ", ".join([*told, f"{launch.traced.threads} threads a block"])
 
 
 def wave_tail(launch: Launch) -> Iterator[Remark]:
@@ -443,22 +423,18 @@ def unfused(work: Work) -> Iterator[Remark]:
 def no_tensor_cores(work: Work) -> Iterator[Remark]:
     is_short = work.dtype in SHORT
     dtype = work.dtype if is_short else "float32"
+    mend = f"pass it {dtype}, and let it add up in float32" if is_short else "allow TF32"
     for launch in work.launches:
         lacks = launch.facts.texts.lacks_tensor_cores
-        slow = [one for one in launch.traced.dots if lacks or (is_short and _plain(one.dtype) not in SHORT)]
-        if slow:
-            what = (
-                f"products in {_plain(slow[0].dtype)} run without tensor cores"
-                if lacks
-                else f"tl.dot takes {_plain(slow[0].dtype)}, which is slower on tensor cores than {dtype}"
-            )
-            mend = f"pass it {dtype}, and let it add up in float32" if is_short else "allow TF32"
-            yield of_place("no-tensor-cores", f"{launch.file}:{slow[0].line}", f"{what}: {mend}", launch_bytes(launch))
-
-
-def _plain(dtype: str) -> str:
-    name = dtype.removeprefix("torch.")
-    return TORCH_DTYPES.get(name, name)
+        for dot in launch.traced.dots:
+            name = dot.dtype.removeprefix("torch.")
+            if lacks:
+                what = f"products in {TORCH_DTYPES.get(name, name)} run without tensor cores"
+            elif is_short and name not in SHORT:
+                what = f"tl.dot takes {TORCH_DTYPES.get(name, name)}, which is slower on tensor cores than {dtype}"
+            else:
+                continue
+            yield of_place("no-tensor-cores", f"{launch.file}:{dot.line}", f"{what}: {mend}", launch_bytes(launch))
 
 
 def copies(work: Work) -> Iterator[Remark]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
@@ -13,8 +13,16 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from grader.messages import CaseNote, CaseStarted, Event, Planned, Profiled
-from grader.profile.model import CaseProfile, GpuRun, KernelCounters, LaunchProfile, LineTraffic, Profile, Remark
-from grader.profile.units import bytes_words, ms_words
+from grader.profile.model import (
+    CaseProfile,
+    GpuRun,
+    KernelCounters,
+    LaunchProfile,
+    LineTraffic,
+    Profile,
+    Remark,
+    bytes_words,
+)
 from grader.report.speed import name_of
 from grader.report.style import LiveView, counted, headline, plain, shortened
 
@@ -48,34 +56,119 @@ class Table:
 
 def tables(case: CaseProfile) -> Iterator[Table]:
     """What a case's trace, its compiler and a GPU told, as far as there is any."""
+    head: tuple[str, ...]
     if case.launches:
         head = ("kernel", "grid × block", "regs", "shared", "occupancy", "waves", "moves", "limited by")
-        rows = tuple((_kernel(one), *_launch(one)) for one in case.launches)
-        yield Table("Launches", head, rows, 5, 7, last_words=1)
+        yield Table("Launches", head, tuple(map(_launch, case.launches)), 5, 7, last_words=1)
     if case.operators:
+        head = ("PyTorch", "where", "calls", "reads", "writes")
         costly = sorted(case.operators, key=lambda one: -(one.read_bytes + one.written_bytes))
         moved = tuple(
             (one.name, one.place, str(one.calls), bytes_words(one.read_bytes), bytes_words(one.written_bytes))
             for one in costly
         )
-        yield Table(
-            "Operators of PyTorch", ("PyTorch", "where", "calls", "reads", "writes"), moved, 3, 5, first_words=2
-        )
-    if any(launch.lines for launch in case.launches):
-        lines = sorted((line for launch in case.launches for line in launch.lines), key=line_cost, reverse=True)
-        told = tuple(
-            (line_words(one), str(one.line) if one.line else "?", bytes_words(one.bytes), line_notes(one), one.source)
-            for one in lines
-        )
-        yield Table("What each line moves", ("what", "line", "bytes", "", "source"), told, 7, 5, last_words=2)
+        yield Table("Operators of PyTorch", head, moved, 3, 5, first_words=2)
+    if lines := [line for launch in case.launches for line in launch.lines]:
+        # Bytes that a line moves, in whole sectors or in passes through the banks of shared memory.
+        lines.sort(key=lambda one: -one.bytes * max(one.sectors_ratio or 1.0, 1.0) * (one.conflicts or 1.0))
+        head = ("what", "line", "bytes", "", "source")
+        yield Table("What each line moves", head, tuple(map(_line, lines)), 7, 5, last_words=2)
     if case.ran is not None:
         yield _ran("On the GPU", "ran on the GPU", case.ran)
     if case.counters:
-        headings = ("counted on the GPU", "ms", "DRAM", "sectors, load / store", "hits, L1 / L2", "occupancy")
-        busy = tuple(f"{one.name}: {words}" for one in case.counters if (words := busy_words(one)))
-        yield Table("Counted on the GPU", headings, tuple(map(_counters, case.counters)), 6, 6, under=busy)
+        head = ("counted on the GPU", "ms", "DRAM", "sectors, load / store", "hits, L1 / L2", "occupancy")
+        busy = tuple(f"{one.name}: {words}" for one in case.counters if (words := _busy(one)))
+        yield Table("Counted on the GPU", head, tuple(map(_counters, case.counters)), 6, 6, under=busy)
     if case.compiled is not None:
         yield _ran("What torch.compile runs", "torch.compile runs", case.compiled)
+
+
+def _launch(one: LaunchProfile) -> tuple[str, ...]:
+    spills = f"+{one.spilled_bytes}B" if one.spilled_bytes else ""
+    return (
+        f"{one.launches} × {one.kernel}" if one.launches > 1 else one.kernel,
+        _grid(one.grid, one.threads),
+        "?" if one.registers is None else f"{one.registers}{spills}",
+        bytes_words(one.shared_bytes) if one.shared_bytes else "0",
+        _share(one.occupancy.share if one.occupancy else None),
+        "?" if one.waves is None else ms_words(one.waves.waves),
+        bytes_words(one.moved_bytes),
+        ", ".join(one.occupancy.limits) if one.occupancy else "",
+    )
+
+
+def _line(one: LineTraffic) -> tuple[str, ...]:
+    what = f"{one.verb} {one.tensor or 'memory'}{' (shared)' if one.space == 'shared' else ''}"
+    bad = []
+    if one.sectors_ratio is not None and one.sectors_ratio >= 1.05:
+        bad.append(f"{one.sectors_ratio:.1f} × the sectors")
+    if one.conflicts is not None and one.conflicts >= 1.05:
+        bad.append(f"{one.conflicts:.1f} × the passes")
+    if one.idle_share >= 0.005:
+        bad.append(f"{one.idle_share:.0%} idle")
+    if one.atomic:
+        bad.append("atomic")
+    return what, str(one.line) if one.line else "?", bytes_words(one.bytes), ", ".join(bad), one.source
+
+
+def _grid(grid: tuple[int, int, int], threads: int) -> str:
+    """As `64×1×48 × 128`; "" for a copy or fill, which has neither blocks nor threads."""
+    lengths = grid[: 1 + max(i for i in range(3) if i == 0 or grid[i] > 1)]
+    return f"{'×'.join(map(str, lengths))} × {threads}" if threads else ""
+
+
+def _share(share: float | None) -> str:
+    return "?" if share is None else f"{share:.0%}"
+
+
+def _ran(title: str, heading: str, ran: GpuRun) -> Table:
+    rows = tuple(
+        (
+            one.name,
+            str(one.calls),
+            ms_words(one.time_ms),
+            f"{one.share:.0%}",
+            "yours" if one.own else "a library's",
+            _grid(one.grid, one.threads),
+            f"{one.registers}" if one.threads else "",
+            "" if one.occupancy is None else f"{one.occupancy:.0%}",
+        )
+        for one in ran.kernels
+    )
+    head = (heading, "calls", "ms", "share", "whose", "grid × block", "regs", "occupancy")
+    words = f"{ran.gpu}: {ms_words(ran.device_ms)} ms on the GPU, busy for {ms_words(ran.busy_ms)} of them"
+    if ran.host_ms:
+        bound = ": the host is what takes the time" if ran.host_ms > ran.device_ms else ""
+        words += f"; {ms_words(ran.host_ms)} ms on the host{bound}"
+    more = (f"and {ran.missing} more",) if ran.missing else ()
+    return Table(title, head, rows, 6, 5, under=(*more, words))
+
+
+def _counters(one: KernelCounters) -> tuple[str, ...]:
+    dram = [found for found in (one.dram_read_bytes, one.dram_written_bytes) if found is not None]
+    sectors = [
+        "?" if found is None else f"{found:.3g}" if found else "none" for found in (one.load_sectors, one.store_sectors)
+    ]
+    return (
+        one.name,
+        ms_words(one.time_ms),
+        bytes_words(sum(dram)) if dram else "?",
+        " / ".join(sectors),
+        f"{_share(one.l1_hits)} / {_share(one.l2_hits)}",
+        _share(one.occupancy),
+    )
+
+
+def _busy(one: KernelCounters) -> str:
+    """As `busy are DRAM 93 %, tensor cores 0 %; a warp waits for data from memory (81 %)`."""
+    parts = {"DRAM": one.dram_busy, "L2": one.l2_busy, "tensor cores": one.tensor_busy, "schedulers": one.issue_busy}
+    busy = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share is not None)
+    waits = ", ".join(f"{what} ({share:.0%})" for what, share in one.stalls)
+    return "; ".join(filter(None, (busy and f"busy are {busy}", waits and f"a warp waits for {waits}")))
+
+
+def ms_words(ms: float) -> str:
+    return f"{ms:.0f}" if 100 <= ms < 1e9 else f"{ms:.3g}"
 
 
 def title(case: CaseProfile) -> str:
@@ -128,108 +221,6 @@ def place_words(remark: Remark) -> str:
 def notes(case: CaseProfile) -> list[str]:
     """What the compiled code shows."""
     return [f"{one.kernel}: {note}" for one in case.launches for note in one.notes]
-
-
-def line_cost(line: LineTraffic) -> float:
-    """Bytes that a line moves, in whole sectors or in passes through the banks of shared memory."""
-    return line.bytes * max(line.sectors_ratio or 1.0, 1.0) * (line.conflicts or 1.0)
-
-
-def line_words(line: LineTraffic) -> str:
-    """As `reads x`; `writes tile (shared)`."""
-    where = " (shared)" if line.space == "shared" else ""
-    return f"{line.verb} {line.tensor or 'memory'}{where}"
-
-
-def line_notes(line: LineTraffic) -> str:
-    """What is bad about a line: sectors, idle lanes, bank conflicts."""
-    found = []
-    if line.sectors_ratio is not None and line.sectors_ratio >= 1.05:
-        found.append(f"{line.sectors_ratio:.1f} × the sectors")
-    if line.conflicts is not None and line.conflicts >= 1.05:
-        found.append(f"{line.conflicts:.1f} × the passes")
-    if line.idle_share >= 0.005:
-        found.append(f"{line.idle_share:.0%} idle")
-    if line.atomic:
-        found.append("atomic")
-    return ", ".join(found)
-
-
-def _kernel(one: LaunchProfile) -> str:
-    return f"{one.launches} × {one.kernel}" if one.launches > 1 else one.kernel
-
-
-def _launch(one: LaunchProfile) -> tuple[str, ...]:
-    spills = f"+{one.spilled_bytes}B" if one.spilled_bytes else ""
-    return (
-        grid_words(one.grid, one.threads),
-        "?" if one.registers is None else f"{one.registers}{spills}",
-        bytes_words(one.shared_bytes) if one.shared_bytes else "0",
-        "?" if one.occupancy is None else f"{one.occupancy.share:.0%}",
-        "?" if one.waves is None else ms_words(one.waves.waves),
-        bytes_words(one.moved_bytes),
-        ", ".join(one.occupancy.limits) if one.occupancy else "",
-    )
-
-
-def grid_words(grid: tuple[int, int, int], threads: int) -> str:
-    """As `64×1×48 × 128`; "" for a copy or fill, which has neither blocks nor threads."""
-    lengths = grid[: 1 + max(i for i in range(3) if i == 0 or grid[i] > 1)]
-    return f"{'×'.join(map(str, lengths))} × {threads}" if threads else ""
-
-
-def _ran(title: str, heading: str, ran: GpuRun) -> Table:
-    rows = tuple(
-        (
-            one.name,
-            str(one.calls),
-            ms_words(one.time_ms),
-            f"{one.share:.0%}",
-            "yours" if one.own else "a library's",
-            grid_words(one.grid, one.threads),
-            f"{one.registers}" if one.threads else "",
-            "" if one.occupancy is None else f"{one.occupancy:.0%}",
-        )
-        for one in ran.kernels
-    )
-    head = (heading, "calls", "ms", "share", "whose", "grid × block", "regs", "occupancy")
-    more = (f"and {ran.missing} more",) if ran.missing else ()
-    return Table(title, head, rows, 6, 5, under=(*more, ran_words(ran)))
-
-
-def ran_words(ran: GpuRun) -> str:
-    words = f"{ran.gpu}: {ms_words(ran.device_ms)} ms on the GPU, busy for {ms_words(ran.busy_ms)} of them"
-    if not ran.host_ms:
-        return words
-    bound = ": the host is what takes the time" if ran.host_ms > ran.device_ms else ""
-    return f"{words}; {ms_words(ran.host_ms)} ms on the host{bound}"
-
-
-def _counters(one: KernelCounters) -> tuple[str, ...]:
-    dram = [found for found in (one.dram_read_bytes, one.dram_written_bytes) if found is not None]
-    sectors = [
-        "?" if found is None else f"{found:.3g}" if found else "none" for found in (one.load_sectors, one.store_sectors)
-    ]
-    return (
-        one.name,
-        ms_words(one.time_ms),
-        bytes_words(sum(dram)) if dram else "?",
-        " / ".join(sectors),
-        f"{_share(one.l1_hits)} / {_share(one.l2_hits)}",
-        _share(one.occupancy),
-    )
-
-
-def busy_words(one: KernelCounters) -> str:
-    """As `busy are DRAM 93 %, tensor cores 0 %; a warp waits for data from memory (81 %)`."""
-    parts = {"DRAM": one.dram_busy, "L2": one.l2_busy, "tensor cores": one.tensor_busy, "schedulers": one.issue_busy}
-    busy = ", ".join(f"{name} {share:.0%}" for name, share in parts.items() if share is not None)
-    waits = ", ".join(f"{what} ({share:.0%})" for what, share in one.stalls)
-    return "; ".join(filter(None, (busy and f"busy are {busy}", waits and f"a warp waits for {waits}")))
-
-
-def _share(share: float | None) -> str:
-    return "?" if share is None else f"{share:.0%}"
 
 
 def timed_words(case: CaseProfile) -> Iterator[str]:
@@ -292,7 +283,12 @@ def _case(case: CaseProfile) -> RenderableType:
         blocks.append(headline(plain(moved_words(case)), plain(products_words(case))))
     if case.unknown:
         blocks.append(plain(case.unknown, "yellow"))
-    blocks += [_remark(number, one) for number, one in enumerate(case.remarks, 1)]
+    for number, one in enumerate(case.remarks, 1):
+        row = RichTable.grid("", "", padding=(0, 1))
+        row.columns[0].width = 2
+        where = plain(f"{place_words(one)} ", "bold") if one.file else Text()
+        row.add_row(f"{number}.", Text.assemble(where, plain(one.sentence)))
+        blocks.append(row)
     if words := praise(case):
         blocks.append(plain(words, "green"))
     blocks += [plain(note, "dim") for note in notes(case)[:MAX_NOTES]]
@@ -300,15 +296,6 @@ def _case(case: CaseProfile) -> RenderableType:
         blocks += ["", _rich(table), *(plain(words, "dim") for words in table.under[: table.shown])]
     blocks += [plain(words, "dim") for words in timed_words(case)]
     return Panel(Group(*blocks), title=plain(title(case), "bold"), title_align="left", border_style="blue")
-
-
-def _remark(number: int, remark: Remark) -> RichTable:
-    table = RichTable.grid(padding=(0, 1))
-    table.add_column(width=2)
-    table.add_column()
-    where = plain(f"{place_words(remark)} ", "bold") if remark.file else Text()
-    table.add_row(f"{number}.", Text.assemble(where, plain(remark.sentence)))
-    return table
 
 
 def _rich(table: Table) -> RenderableType:
@@ -319,12 +306,7 @@ def _rich(table: Table) -> RenderableType:
     if table.head[-1] == "source":
         found.expand, found.columns[-1].ratio = True, 1  # what the other columns leave is for the source
     for row in table.rows[: table.shown]:
-        found.add_row(*_cells(row[: table.columns]))
+        letters = (NAME_LETTERS, *[SOURCE_LETTERS] * (table.columns - 1))
+        found.add_row(*(plain(shortened(one, most)) for one, most in zip(row, letters, strict=False)))
     more = len(table.rows) - table.shown
     return Group(found, plain(f"and {more} more", "dim")) if more > 0 else found
-
-
-def _cells(row: Iterable[str]) -> Iterator[Text]:
-    first, *others = row
-    yield plain(shortened(first, NAME_LETTERS))
-    yield from (plain(shortened(one, SOURCE_LETTERS)) for one in others)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -25,15 +26,15 @@ LETTERS = 2000  # The text of a mistake is cut to this many letters, as `Detail.
 NAMED = 6  # A line names up to so many cases; of more it gives the number.
 
 
+@dataclass
 class _Tally:
     """The progress of one assignment during a check."""
 
-    def __init__(self, file: str, total: int) -> None:
-        self.file = file
-        self.total = total
-        self.passed: list[str] = []
-        self.done = 0
-        self.stopped = False
+    file: str
+    total: int = 0
+    passed: list[str] = field(default_factory=list)
+    done: int = 0
+    stopped: bool = False
 
     @property
     def counted(self) -> str:
@@ -76,7 +77,7 @@ class CheckView(LiveView):
         return line
 
     def seen(self, assignment: Assignment, result: CaseResult) -> None:
-        self._show(assignment.spec.file, result, _Tally(assignment.spec.file, 0))
+        self._show(assignment.spec.file, result, _Tally(assignment.spec.file))
 
     def hint(self, words: str) -> None:
         """Show a sentence about a line that is no mistake as long as no call runs it."""
@@ -86,16 +87,17 @@ class CheckView(LiveView):
         match event:
             case Planned():
                 for part in event.parts:
-                    tally = self._tallies.setdefault(part.assignment, _Tally(part.file, 0))
+                    tally = self._tallies.setdefault(part.assignment, _Tally(part.file))
                     tally.total += part.cases
             case CaseStarted():
                 self._now = event
             case CaseDone():
-                self._done(event.assignment, self._tallies[event.assignment], event.result)
+                self._done(event.assignment, event.result)
             case _:
                 pass
 
-    def _done(self, assignment: str, tally: _Tally, result: CaseResult) -> None:
+    def _done(self, assignment: str, result: CaseResult) -> None:
+        tally = self._tallies[assignment]
         tally.done += 1
         if result.outcome == "passed":
             tally.passed.append(result.title)
@@ -123,8 +125,14 @@ class CheckView(LiveView):
         self.mistakes += 1
         first, *others = case_view(result, Detail(letters=LETTERS))
         blocks: list[RenderableType] = [Styled(first, "bold"), *(Padding(one, (1, 0, 0, 0)) for one in others)]
-        if not result.of_file and (folded := _folded(tally)):
-            blocks.append(Padding(plain(folded, "dim"), (1, 0, 0, 0)))
+        folded = []
+        if tally.passed:
+            names = tally.counted if len(tally.passed) > NAMED else ", ".join(tally.passed)
+            folded.append(f"passed before it: {names}")
+        if tally.total > tally.done:
+            folded.append(f"not run: {tally.total - tally.done} more")
+        if folded and not result.of_file:
+            blocks.append(Padding(plain(" · ".join(folded), "dim"), (1, 0, 0, 0)))
         ended = "" if result.of_file or result.outcome == "failed" else f"  {result.outcome.replace('_', ' ')}"
         name = result.fault_of_file or result.title
         if self._place is not None:
@@ -163,18 +171,6 @@ class CheckView(LiveView):
         if self._with_inputs:
             again = " ".join([self._command, *(f"-a {one}" for one in self._with_inputs), f"--seed {report.seed}"])
             self._console.print(plain(f"the same inputs again: {again}", "dim"), soft_wrap=True)
-
-
-def _folded(tally: _Tally) -> str:
-    """The names or the number of passed cases, and the number of cases not run, on one line."""
-    pieces = []
-    if tally.passed:
-        many = len(tally.passed) > NAMED
-        names = tally.counted if many else ", ".join(tally.passed)
-        pieces.append(f"passed before it: {names}")
-    if left := tally.total - tally.done:
-        pieces.append(f"not run: {left} more")
-    return " · ".join(pieces)
 
 
 def left_open(report: Report) -> list[RenderableType]:

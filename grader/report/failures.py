@@ -15,7 +15,7 @@ from rich.text import Text
 from grader.report.maps import LINES, MapView, rows_in
 from grader.report.model import AssignmentResult, CaseResult, PartResult
 from grader.report.style import STYLE, counted, first_of, indented, plain
-from grader.verdict.causes import alike, causes
+from grader.verdict.causes import Cause, alike, causes
 from grader.verdict.cells import is_telling
 from grader.verdict.prints import LOG_LINES
 
@@ -69,30 +69,28 @@ def failures(result: AssignmentResult) -> list[tuple[PartResult, list[Failure]]]
     """The parts of an assignment, each with its failures by cause, the cause of the most cases first. Cases that were all skipped for one
     reason are a failure too.
     """
+
+    def words(case: CaseResult) -> tuple[object, ...]:
+        return case.outcome, case.message, case.diagnosis, case.traceback
+
     found: list[tuple[PartResult, list[Failure]]] = []
     told: set[tuple[str, str]] = set()
     for part in result.parts:
         ones = []
         if (every := alike(part.cases)) is not None:
-            key = every.outcome, every.message
+            grouped = [Cause((every.outcome, every.message), every, "", ())]
             ran = [case for case in part.cases if case.outcome == every.outcome]
-            others = tuple(case for case in ran if _words(case) != _words(every))
-            ones.append(Failure(result.file, every, others=others, is_every=True, is_again=key in told))
-            told.add(key)
+            others = tuple(case for case in ran if words(case) != words(every))
+            ones.append(Failure(result.file, every, others=others, is_every=True, is_again=grouped[0].key in told))
         else:
             grouped = causes(part.cases)
             for one in grouped:
-                words = _words(one.example)
-                same = tuple(case for case in one.others if _words(case) == words)
-                others = tuple(case for case in one.others if _words(case) != words)
+                same = tuple(case for case in one.others if words(case) == words(one.example))
+                others = tuple(case for case in one.others if words(case) != words(one.example))
                 ones.append(Failure(result.file, one.example, one.sentence, same, others, is_again=one.key in told))
-            told.update(one.key for one in grouped)
+        told.update(one.key for one in grouped)
         found.append((part, ones))
     return found
-
-
-def _words(case: CaseResult) -> tuple[object, ...]:
-    return case.outcome, case.message, case.diagnosis, case.traceback
 
 
 def names(cases: Sequence[CaseResult], most: int) -> str:
@@ -107,13 +105,14 @@ def names(cases: Sequence[CaseResult], most: int) -> str:
 class Detail:
     """The amount of detail about an assignment.
 
-    causes: of a part, with an example.
-    sentences: of an example, beside its message and the sentence that names the cause, or else the first.
-    map_lines: of the map of a part's first cause.
-    traceback_lines, log_lines, names: at most.
-    letters: of a line of a message or a traceback, at most; a message has a line for each LINE of them.
-    others: every other case of a cause is told in full as well.
-    is_brief: without compilers' findings, a line for each group without a failure, reasons of skipped cases, and libraries' prints.
+    causes: how many causes of a part are told with an example; the cases of further ones are only named.
+    sentences: how many sentences of an example are told beside its message and the sentence that names the cause (else its first).
+    map_lines: how many lines the map of a part's first cause may take.
+    traceback_lines, log_lines, names: how many of each are shown at most.
+    letters: how many letters of a line of a message or traceback are shown; of a message, a line for each LINE of these letters.
+    others: whether every other case of a cause is told in full as well.
+    is_brief: whether compilers' findings are left out, and groups without a failure, reasons of skipped cases and libraries' prints
+        take a line each.
     """
 
     causes: int = EVERYTHING

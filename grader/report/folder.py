@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -14,6 +14,7 @@ from grader.report.page import page, write_page
 
 INDEX = "index.html"
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
+COUNTED_ONCE = "a report of the same submission as {}, which is whole, has more graded, or is later, and counts"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ def show_named(
 ) -> tuple[Path, int]:
     """Write a page for each of these reports, which lie below `folder`, to the same place below `output`, and an index by their names.
 
-    A report with several names has a row for each; its cases count once.
+    A report with several names has a row for each; its cases count once. An unreadable report does not stop the others: `tell` takes
+    a sentence about it.
 
     Returns:
         The index, and the number of reports that count in it.
@@ -45,54 +47,60 @@ def show_named(
         OSError: the index cannot be written.
     """
     output.mkdir(parents=True, exist_ok=True)
-    by_path: dict[Path, IndexedReport] = {}
-    found = []
-    for one in named:
-        if one.path is None:
-            row = _unread(one.name, one.fault, "no report" if one.override else one.note)
-        elif (first := by_path.get(one.path)) is not None:
-            row = replace(first, name=one.name, groups={}, causes={}, faults=(), failing={})
-        else:
-            row = by_path[one.path] = _read(one.path, one.name, folder, output, redact, tell)
-        found.append(overridden(row, one.override) if one.override else row)
-    return write_page(index(found, redact), output / INDEX), sum(one.counts for one in found)
+    return _index(_rows(named, folder, output, redact, tell), output, redact)
 
 
 def show_folder(folder: Path, output: Path, redact: bool, tell: Callable[[str], None]) -> tuple[Path, int]:
-    """Write a page for each report.json below `folder` to the same place below `output`, and an index of them.
+    """As `show_named`, for each report.json below `folder`, by the names of their folders. A submission counts once.
 
-    An unreadable report does not stop the others: `tell` takes a sentence about the report, and the index names its
-    folder.
-
-    Returns:
-        The index, and the number of reports that count in it.
+    Of several reports of one submission whole ones go before others, then those with most points graded (a GPU grades more than a
+    CPU), then the latest.
 
     Raises:
         ReportError: there is no report.
         OSError: the index cannot be written.
     """
+
+    def name(place: Path) -> str:
+        return (folder.resolve().name if place == folder else place.relative_to(folder).as_posix()) or "/"
+
     unread: list[OSError] = []
-    paths = list(_reports(folder, unread.append))
-    if not paths and not unread:
+    found = sorted(Path(at) for at, _, files in os.walk(folder, onerror=unread.append) if REPORT in files)
+    if not found and not unread:
         words = "there is no report.json in it, at any depth; name a folder with reports of `grader run --output`"
         raise ReportError(f"{folder}: {words}")
     output.mkdir(parents=True, exist_ok=True)
-    readings = [_read(path, _name(path.parent, folder), folder, output, redact, tell) for path in paths]
+    rows = _rows([Named(name(place), place / REPORT) for place in found], folder, output, redact, tell)
+    best: dict[tuple[str, str] | None, IndexedReport] = {}
+    for one in sorted(rows, key=lambda one: (one.is_whole, one.score.graded, one.started or LONG_AGO), reverse=True):
+        best.setdefault(one.key, one)
+    for at, one in enumerate(rows):
+        if one.key is not None and (counts := best[one.key]) is not one:
+            words = COUNTED_ONCE.format(counts.name)
+            tell(f"{folder / one.name / REPORT}: {words}")
+            rows[at] = IndexedReport(one.name, one.link, note="counted once", faults=(words,))
     for error in unread:
-        where = Path(error.filename)
-        tell(f"{where}: cannot be read ({error.strerror})")
-        readings.append(_unread(_name(where, folder), f"the folder cannot be read ({error.strerror})"))
-    submissions = _one_of_each(readings, folder, tell)
-    text = index(submissions, redact)
-    return write_page(text, output / INDEX), sum(one.counts for one in submissions)
+        tell(f"{error.filename}: cannot be read ({error.strerror})")
+        words = f"the folder cannot be read ({error.strerror})"
+        rows.append(IndexedReport(name(Path(error.filename)), note="open: not read", faults=(words,)))
+    return _index(rows, output, redact)
 
 
-def _reports(folder: Path, on_error: Callable[[OSError], None]) -> Iterator[Path]:
-    """Every report.json, in the order of their folders."""
-    for at, folders, files in os.walk(folder, onerror=on_error):
-        folders.sort()
-        if REPORT in files:
-            yield Path(at, REPORT)
+def _rows(
+    named: Sequence[Named], folder: Path, output: Path, redact: bool, tell: Callable[[str], None]
+) -> list[IndexedReport]:
+    """Write the pages. Returns a row of the index for each name."""
+    read: dict[Path, IndexedReport] = {}
+    rows = []
+    for one in named:
+        if one.path is None:
+            row = IndexedReport(one.name, note="no report" if one.override else one.note, faults=(one.fault,))
+        elif (first := read.get(one.path)) is not None:
+            row = replace(first, name=one.name, groups={}, causes={}, faults=(), failing={})
+        else:
+            row = read[one.path] = _read(one.path, one.name, folder, output, redact, tell)
+        rows.append(overridden(row, one.override) if one.override else row)
+    return rows
 
 
 def _read(
@@ -104,7 +112,7 @@ def _read(
         report = read_report(path)
     except ReportError as error:
         tell(str(error))
-        return _unread(name, str(error).removeprefix(f"{path}: "))
+        return IndexedReport(name, note="open: not read", faults=(str(error).removeprefix(f"{path}: "),))
     target = output / path.relative_to(folder).with_name(PAGE)
     link = PurePosixPath("/", target.relative_to(output)).as_uri().removeprefix("file:///")
     try:
@@ -116,28 +124,5 @@ def _read(
     return summary(report, name, link)
 
 
-def _name(place: Path, folder: Path) -> str:
-    """The name of a report's folder in the index: its path below `folder`."""
-    return (folder.resolve().name if place == folder else place.relative_to(folder).as_posix()) or "/"
-
-
-def _unread(name: str, fault: str, note: str = "open: not read") -> IndexedReport:
-    return IndexedReport(name, note=note, faults=(fault,))
-
-
-def _one_of_each(every: Sequence[IndexedReport], folder: Path, tell: Callable[[str], None]) -> list[IndexedReport]:
-    """All submissions; of one with several reports only one counts: whole ones go before others, then those with most points graded (a GPU
-    grades more than a CPU), then the latest.
-    """
-    best: dict[tuple[str, str] | None, IndexedReport] = {}
-    for one in sorted(every, key=lambda one: (one.is_whole, one.score.graded, one.started or LONG_AGO), reverse=True):
-        best.setdefault(one.key, one)
-    found = []
-    for one in every:
-        if one.key is None or best[one.key] is one:
-            found.append(one)
-            continue
-        words = f"a report of the same submission as {best[one.key].name}, which is whole, has more graded, or is later, and counts"
-        tell(f"{folder / one.name / REPORT}: {words}")
-        found.append(IndexedReport(one.name, one.link, note="counted once", faults=(words,)))
-    return found
+def _index(rows: Sequence[IndexedReport], output: Path, redact: bool) -> tuple[Path, int]:
+    return write_page(index(rows, redact), output / INDEX), sum(one.counts for one in rows)

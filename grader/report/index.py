@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from grader.report.model import CUT_SHORT, UNDECIDED, CaseResult, Outcome, Points, Report
+from grader.report.model import CUT_SHORT, UNDECIDED, Outcome, Points, Report
 from grader.report.page import MAX_NAME, rendered
 from grader.report.style import first_of, shortened
 from grader.report.svg import round_step
@@ -28,6 +28,13 @@ MAX_LABEL = 69  # A label is cut to this many characters.
 LOOKS = (("graded in full", "bar"), ("so far, more is open", "bar so-far"))
 WRONG, RIGHT, NOTHING, OPEN = "fail", "right", "pass no case at all", "open"
 
+# By the name of a value in `made_with`: what is told of a report whose own value is not that of most.
+DIFFERS = {
+    "grader": "graded by grader {own}, most by {most}",
+    "the course": "graded with another course, or with other code of the grader, than most",
+    "GPU": "graded on {own}, most on {most}: their speed cannot be compared",
+    "effort": "a {own} run, most are {most}",
+}
 NO_POINTS = Points(earned=0, graded=0, possible=0)
 
 Place = tuple[str, ...]  # names of an assignment and, of several, its part; then a group's title
@@ -101,10 +108,18 @@ def summary(report: Report, name: str, link: str) -> IndexedReport:
         parts[place] = Points.total([part.points, part.speed.points])
         usable = any(case.outcome == "passed" for case in part.cases)
         for group in part.groups:
-            groups[*place, group.title] = state = _state(group.cases, usable)
-            if state == WRONG:
-                wrong = (case.title for case in group.cases if case.outcome not in {"passed", *UNDECIDED})
+            decided = {case.outcome for case in group.cases} - UNDECIDED
+            if not decided:
+                state = OPEN
+            elif not usable:
+                state = NOTHING
+            elif decided == {"passed"}:
+                state = RIGHT
+            else:
+                state = WRONG
+                wrong = (case.title for case in group.cases if case.outcome in decided - {"passed"})
                 failing[*place, group.title] = tuple(wrong)
+            groups[*place, group.title] = state
         for cause in causes(case for case in part.cases if case.outcome != "infra_error"):
             example = cause.example
             words = cause.sentence[cause.sentence.find(CONSISTENT) :] or example.message
@@ -137,14 +152,6 @@ def overridden(submission: IndexedReport, override: Override) -> IndexedReport:
     possible = max(submission.score.possible, override.points)
     score = Points(earned=override.points, graded=possible, possible=possible)
     return replace(submission, score=score, override=override)
-
-
-def _state(cases: Iterable[CaseResult], usable: bool) -> str:
-    """The state of a group. `usable`: whether any case of its part passes."""
-    decided = {case.outcome for case in cases} - UNDECIDED
-    if not decided:
-        return OPEN
-    return NOTHING if not usable else RIGHT if decided == {"passed"} else WRONG
 
 
 def index(submissions: Sequence[IndexedReport], redact: bool = False) -> str:
@@ -228,19 +235,15 @@ def groups_table(graded: Sequence[IndexedReport]) -> Bars | None:
     rows = []
     for place, found in counts.items():
         tried = found[WRONG] + found[RIGHT]
-        failed = f"{found[WRONG]} of {tried} fail", str(found[NOTHING]), str(found[OPEN]), _most_failed(graded, place)
+        failing = Counter(case for one in graded for case in one.failing.get(place, ())).most_common(1)
+        most = f"{shortened(failing[0][0], MAX_LABEL)} ({failing[0][1]})" if failing else ""
+        failed = f"{found[WRONG]} of {tried} fail", str(found[NOTHING]), str(found[OPEN]), most
         rows.append((found[WRONG] / max(1, tried), found[WRONG], (" ".join(place[:-1]), place[-1], *failed)))
     rows.sort(key=lambda row: (-row[0], -row[1]))
     told = "A bar is the share that fails, of the submissions that pass some case of the part."
     head = ("assignment", "group", "of those that pass some case", NOTHING, OPEN, "fails most")
     bars = [([(share, "bar wrong")], cells) for share, _, cells in rows[:MAX_TABLE]]
     return Bars("groups", "Groups of cases that fail", told, head, bars)
-
-
-def _most_failed(graded: Sequence[IndexedReport], place: Place) -> str:
-    """The case of a group that most submissions fail, and their number."""
-    counts = Counter(case for one in graded for case in one.failing.get(place, ()))
-    return f"{shortened(counts.most_common(1)[0][0], MAX_LABEL)} ({counts.most_common(1)[0][1]})" if counts else ""
 
 
 # Causes and faults ----------------------------------------------------------------------------------------------------
@@ -269,17 +272,12 @@ def faults(submissions: Sequence[IndexedReport]) -> list[tuple[str, str]]:
             found.setdefault(fault, []).append(one.name)
         for what, value in one.made_with.items():
             if value and value != most[what]:
-                words = _DIFFERS[what](value, most[what])
+                words = DIFFERS[what].format(own=value, most=most[what])
                 found.setdefault(words, []).append(one.name)
-    return [(fault, _names(names)) for fault, names in sorted(found.items(), key=lambda pair: -len(pair[1]))]
-
-
-_DIFFERS: dict[str, Callable[[str, str], str]] = {
-    "grader": lambda own, most: f"graded by grader {own}, most by {most}",
-    "the course": lambda *_: "graded with another course, or with other code of the grader, than most",
-    "GPU": lambda own, most: f"graded on {own}, most on {most}: their speed cannot be compared",
-    "effort": lambda own, most: f"a {own} run, most are {most}",
-}
+    return [
+        (fault, first_of([shortened(name, MAX_NAME) for name in names], MAX_NAMES))
+        for fault, names in sorted(found.items(), key=lambda pair: -len(pair[1]))
+    ]
 
 
 def _most(submissions: Iterable[IndexedReport]) -> dict[str, str]:
@@ -289,7 +287,3 @@ def _most(submissions: Iterable[IndexedReport]) -> dict[str, str]:
         for what, value in one.made_with.items():
             counts.setdefault(what, Counter())[value] += bool(value)
     return {what: found.most_common(1)[0][0] for what, found in counts.items()}
-
-
-def _names(names: Sequence[str]) -> str:
-    return first_of([shortened(one, MAX_NAME) for one in names], MAX_NAMES)

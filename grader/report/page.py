@@ -34,7 +34,7 @@ from grader.report.model import (
 )
 from grader.report.redact import redacted
 from grader.report.speed import roofline, speedups, timed_cases
-from grader.report.style import STYLE, marks_of, points_words, shortened, shown
+from grader.report.style import MANY_MARKS, STYLE, marks_of, points_words, shortened, shown
 from grader.report.svg import Mark
 from grader.verdict.blame import blamed
 from grader.verdict.gpu_time import percent
@@ -88,6 +88,7 @@ def _environment() -> Environment:
         "css_hash": f"sha256-{digest}",
         "STYLE": STYLE,
         "marks_of": marks_of,
+        "MANY_MARKS": MANY_MARKS,
         "MAX_LOG": MAX_LOG,
         "CUT_SHORT": CUT_SHORT,
         "drawn": drawn,

@@ -5,7 +5,6 @@ has the rule.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
 
@@ -34,27 +33,21 @@ def redacted(report: Report) -> Report:
             if one["log"]["text"] or one["log"]["others"]:
                 one["log"] |= {"text": "", "others": [UNSEEN_LOG]}
     path = PurePath(report.submission.path)
-    shortened = _rewritten(data, _without_folders(path))
+    # A folder's name may have spaces, so the submission's are looked for.
+    own = re.compile(rf"(?<![\w.:/\\-]){re.escape(str(path.parent))}[/\\]") if path.parent.name else None
+
+    def rewritten(data: Any) -> Any:
+        """JSON without folders; the submission's source is kept, and a fault of the machine loses its words."""
+        if isinstance(data, str):
+            return PATH.sub("…/", own.sub("…/", data) if own else data)
+        if isinstance(data, list):
+            return [rewritten(one) for one in data]
+        if not isinstance(data, dict):
+            return data
+        if data.get("outcome") == "infra_error" and "message" in data:
+            data = data | {"message": FAULT, "diagnosis": [], "traceback": ""}
+        return {name: value if name == "sources" else rewritten(value) for name, value in data.items()}
+
+    shortened = rewritten(data)
     shortened["submission"]["path"] = path.name or "submission"
     return Report.model_validate(shortened)
-
-
-def _without_folders(submission: PurePath) -> Callable[[str], str]:
-    """A function that takes the folders out of the paths in a text. A folder's name may have spaces, so the submission's are looked for."""
-    own = re.compile(rf"(?<![\w.:/\\-]){re.escape(str(submission.parent))}[/\\]") if submission.parent.name else None
-    return lambda text: PATH.sub("…/", own.sub("…/", text) if own else text)
-
-
-def _rewritten(data: Any, rewrite: Callable[[str], str], key: str = "") -> Any:
-    """A copy of JSON with each text rewritten; the submission's source is kept, and a fault of the machine loses its
-    words.
-    """
-    if isinstance(data, str):
-        return rewrite(data)
-    if isinstance(data, list):
-        return [_rewritten(one, rewrite, key) for one in data]
-    if not isinstance(data, dict) or key == "sources":
-        return data
-    if data.get("outcome") == "infra_error" and "message" in data:
-        data = data | {"message": FAULT, "diagnosis": [], "traceback": ""}
-    return {name: _rewritten(value, rewrite, name) for name, value in data.items()}

@@ -65,7 +65,7 @@ def points_text(points: Points) -> Text:
 
 def headline(left: Text, right: Text) -> Table:
     """A line with words at both of its ends."""
-    line = Table.grid(expand=True)
+    line = Table.grid(padding=(0, 1), expand=True)
     line.add_column(ratio=1)
     line.add_column(justify="right")
     line.add_row(left, right)

@@ -21,7 +21,7 @@ from grader.report.model import (
     CUT_SHORT,
     NEEDS_GPU,
     AssignmentResult,
-    CaseResult,
+    GpuTime,
     Outcome,
     PartResult,
     Points,
@@ -197,11 +197,15 @@ def _part(part: PartResult, ones: Sequence[Failure], detail: Detail) -> list[Ren
         blocks.append(indented(plain(part.pattern, "bold")))
     blocks += failures_view(ones, detail)
     skipped = [case.message for case in part.cases if case.outcome == "skipped"]
-    reasons = sorted(set(skipped)) if not detail.is_brief else _in_short(skipped)
+    reasons = sorted(set(skipped))
+    if detail.is_brief and reasons[1:]:
+        needs_gpu = sum("needs a GPU" in reason for reason in skipped)
+        who = "all" if needs_gpu == len(skipped) else needs_gpu
+        reasons = [f"{len(skipped)} cases, {who} for want of a GPU"]
     blocks += [indented(plain(f"– skipped: {reason}", "bright_black")) for reason in reasons]
     notes = (case for case in part.cases if case.outcome == "passed" and case.message)
     blocks += [indented(plain(f"✓ {case.title}: {case.message}", "dim")) for case in notes]
-    blocks += [indented(_gpu_time(case)) for case in part.cases if case.gpu_time is not None]
+    blocks += [indented(_gpu_time(case.name, case.gpu_time)) for case in part.cases if case.gpu_time is not None]
     blocks += [indented(speed_case(one)) for one in part.speed.cases if one.outcome != "skipped"]
     unmeasured = {one.message for one in part.speed.cases if one.outcome == "skipped"} - {NEEDS_GPU}
     blocks += [indented(plain(f"– speed: {reason}", "bright_black")) for reason in sorted(unmeasured)]
@@ -214,12 +218,12 @@ def _groups(part: PartResult, detail: Detail) -> RenderableType:
     table.add_column(width=1)
     table.add_column(ratio=1)
     table.add_column(justify="right")
-    right = (
-        [] if not detail.is_brief else [group for group in part.groups if group.points.earned == group.points.possible]
-    )
+    right = [group for group in part.groups if detail.is_brief and group.points.earned == group.points.possible]
     if right[1:]:
         table.add_row("", f"{len(right)} groups are right", points_text(Points.total(group.points for group in right)))
-    for group in part.groups if not right[1:] else [group for group in part.groups if group not in right]:
+    for group in part.groups:
+        if right[1:] and group in right:
+            continue
         marks = Text(" ").join(
             Text(mark, style=STYLE[outcome][1]) for mark, outcome in marks_of(case.outcome for case in group.cases)
         )
@@ -228,21 +232,11 @@ def _groups(part: PartResult, detail: Detail) -> RenderableType:
     return table
 
 
-def _in_short(skipped: Sequence[str]) -> list[str]:
-    """The number of skipped cases, and of these the cases without a GPU; a single reason in full."""
-    needs_gpu = sum("needs a GPU" in reason for reason in skipped)
-    if len(set(skipped)) < 2:
-        return list(skipped[:1])
-    return [f"{len(skipped)} cases, {'all' if needs_gpu == len(skipped) else needs_gpu} for want of a GPU"]
-
-
-def _gpu_time(case: CaseResult) -> RenderableType:
+def _gpu_time(name: str, spent: GpuTime) -> RenderableType:
     """A case's GPU time in kernels of the submission, and in the longest library kernels."""
-    assert case.gpu_time is not None
-    own = [one.name for one in case.gpu_time.kernels if one.own]
-    line = f"{case.name}: {percent(case.gpu_time.own_share)} of the GPU's time in kernels of your own"
-    line += f" ({', '.join(own)})" if own else ""
-    others = [f"{percent(one.share)} in {one.name}" for one in case.gpu_time.kernels if not one.own]
+    own = ", ".join(one.name for one in spent.kernels if one.own)
+    line = f"{name}: {percent(spent.own_share)} of the GPU's time in kernels of your own{f' ({own})' if own else ''}"
+    others = [f"{percent(one.share)} in {one.name}" for one in spent.kernels if not one.own]
     more = f" and {len(others) - MAX_OTHERS} more" if len(others) > MAX_OTHERS else ""
     return plain("; ".join([line, *others[:MAX_OTHERS]]) + more, "dim")
 

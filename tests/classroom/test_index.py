@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from grader.classroom.grades import Grades
 from grader.classroom.record import named
 from grader.cli import app
-from tests.report.test_page import Parsed
+from tests.report.parsing import Parsed
 from tests.support.classes import MadeClass, ending, sample, softmax
 
 GPU = sample("gpu")

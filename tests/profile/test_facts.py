@@ -9,7 +9,7 @@ import pytest
 from grader.profile.facts import NOTHING, case_profile, gpu_run, triton_in
 from grader.profile.launches import launches
 from grader.profile.model import CaseProfile
-from grader.protocol import CompiledKernel, GpuTrace, RanLaunch, Trace, TracedOperator
+from grader.protocol import CompiledKernel, GpuTrace, RanLaunch, Trace
 from tests.profile.test_compiled import packed
 from tests.support.traces import H200, N, bare_case, elementwise, of_warps, ptxas, rows, tensor, triton_kernel
 
@@ -53,13 +53,6 @@ def test_a_kernel_has_the_warps_with_which_it_was_compiled() -> None:
     (launch,) = found.launches
     assert (launch.threads, launch.registers) == (128, 40)
     assert [one.threads for one in profile(elementwise(threads=192)).launches] == [192]
-
-
-def test_a_case_without_a_compiler_is_told_what_is_seen() -> None:
-    found = profile(elementwise(32), compiled=(), unknown="there is no nvcc here")
-    assert found.unknown == "there is no nvcc here"
-    assert found.launches[0].occupancy is None
-    assert [one.cause for one in found.remarks] == ["small-blocks"]
 
 
 def test_a_block_that_was_stopped_is_told() -> None:
@@ -111,15 +104,6 @@ def test_what_the_texts_of_a_kernel_say_counts() -> None:
     (work,) = launches((rows(),), (kernel,), H200)
     texts = work.facts.texts
     assert (texts.instructions, texts.doubles, texts.lacks_tensor_cores) == (3, 1, True)
-
-
-def test_operators_count_beside_launches() -> None:
-    trace = Trace((elementwise(width=16),), (TracedOperator("clone", "kernel.py:3", 1, 4 * N, 4 * N),))
-    found = case_profile(bare_case(), trace, (), H200, {})
-    assert found.moved_bytes == 16 * N
-    assert [one.cause for one in found.remarks] == ["copies"]
-    assert found.operators == trace.operators
-    assert CaseProfile.model_validate_json(found.model_dump_json()) == found
 
 
 def test_the_triton_in_generated_code_is_without_the_code_around_it() -> None:

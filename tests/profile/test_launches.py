@@ -34,21 +34,10 @@ def test_launches_that_were_alike_count_together() -> None:
     assert launch(again).moved_bytes == launch(again).distinct_bytes == 8 * 1024 * 1000
 
 
-def test_nothing_that_the_compiler_did_not_tell_is_shown() -> None:
-    found = launch_profile(Launch(elementwise(), Facts(), H200), {})
-    assert (found.registers, found.spilled_bytes, found.occupancy, found.waves) == (None,) * 4
-
-
 def test_a_launch_that_fits_no_multiprocessor_has_no_waves() -> None:
     found = launch_profile(Launch(elementwise(1024), Facts(registers=255), H200), {})
     assert found.occupancy is not None
     assert (found.occupancy.blocks, found.waves) == (0, None)
-
-
-def test_whole_sectors_are_moved_whatever_is_used_of_them() -> None:
-    scattered = tuple(replace(one, sectors=8 * one.sectors) for one in elementwise().accesses)
-    assert launch(elementwise(accesses=scattered)).moved_bytes == 8 * 8 * N
-    assert launch(elementwise(accesses=scattered)).distinct_bytes == 8 * N
 
 
 def test_what_blocks_read_again_is_moved_again_and_not_different() -> None:

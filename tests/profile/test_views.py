@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,18 @@ from rich.console import Console
 
 from grader.messages import CaseNote, CaseStarted, Profiled
 from grader.profile.facts import case_profile
-from grader.profile.model import CaseProfile, GpuRun, KernelCounters, LineTraffic, Profile, RanLine, TimedSize, Waves
-from grader.profile.views import ProfileProgress, moved_words, praise, print_profile
+from grader.profile.model import (
+    CaseProfile,
+    GpuRun,
+    KernelCounters,
+    LineTraffic,
+    Profile,
+    RanLine,
+    TimedSize,
+    Waves,
+    bytes_words,
+)
+from grader.profile.views import ProfileProgress, ms_words, praise, print_profile
 from grader.protocol import Trace, TracedOperator
 from tests.report.building import fields_told, hostile, measured, replaced
 from tests.support.traces import H200, N, bare_case, elementwise, rows, triton_kernel
@@ -145,6 +154,19 @@ def test_a_view_is_as_it_was_read(name: str) -> None:
     assert VIEWS[name]() == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8"), "python -m tests.profile.test_views"
 
 
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(0, "0 B"), (999, "999 B"), (1024, "1.02 KB"), (2.147e9, "2.15 GB"), (3.2e15, "3200 TB"), (1e300, "1e+300 B")],
+)
+def test_bytes_are_in_units_of_a_thousand(size: float, said: str) -> None:
+    assert bytes_words(size) == said
+
+
+@pytest.mark.parametrize(("ms", "said"), [(0.5163, "0.516"), (327.68, "328"), (1e300, "1e+300")])
+def test_milliseconds_have_three_digits(ms: float, said: str) -> None:
+    assert ms_words(ms) == said
+
+
 def test_a_case_has_room_on_one_screen() -> None:
     for case in everything().cases:
         assert len(shown(profile(case)).splitlines()) <= 45
@@ -161,11 +183,6 @@ def test_a_kernel_is_praised_whose_registers_and_counts_are_known() -> None:
     assert praise(fast().model_copy(update={"unknown": "Nsight Compute counted nothing"})) != ""
     for other in (three_passes(), without_a_compiler(), fast().model_copy(update={"is_cut": True})):
         assert praise(other) == ""
-
-
-def test_bytes_of_blocks_that_were_stopped_are_not_compared_with_those_needed() -> None:
-    found = case_profile(bare_case(), Trace((replace(elementwise(), cut=True),)), (), H200, {})
-    assert moved_words(found) == "moves at least 2.15 GB through L2, needed 2.15 GB"
 
 
 def test_progress_names_the_case_on_a_plain_terminal() -> None:

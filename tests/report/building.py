@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -135,15 +137,15 @@ Shown = TypeVar("Shown", bound=BaseModel)
 def replaced(model: Shown, kind: type | Any, value: Callable[[str], Any]) -> tuple[Shown, set[str]]:
     """The model with `value` of a field's name in each place of a kind where that is allowed, and the names of the fields."""
     data, fields = json.loads(model.model_dump_json()), set()
-    for at in list(leaves(data, kind)):
-        field = next(step for step in reversed(at) if isinstance(step, str))
-        changed = with_value(data, at, value(field))
+    for *way, last in list(leaves(data, kind)):
+        field = next(step for step in reversed([*way, last]) if isinstance(step, str))
+        place = functools.reduce(operator.getitem, way, data)
+        before, place[last] = place[last], value(field)
         try:
-            type(model).model_validate_json(json.dumps(changed))
-        except ValidationError:
-            continue  # a field of few words or numbers
-        data = changed
-        fields.add(field)
+            type(model).model_validate_json(json.dumps(data))
+            fields.add(field)
+        except ValidationError:  # a field of few words or numbers
+            place[last] = before
     return type(model).model_validate_json(json.dumps(data)), fields
 
 
@@ -154,17 +156,6 @@ def leaves(data: Any, kind: type | Any, at: tuple[Any, ...] = ()) -> Iterator[tu
     elif isinstance(data, dict | list):
         for key, value in data.items() if isinstance(data, dict) else enumerate(data):
             yield from leaves(value, kind, (*at, key))
-
-
-def with_value(data: Any, at: tuple[Any, ...], value: Any) -> Any:
-    """A copy of JSON with another value in one place."""
-    if not at:
-        return value
-    key, *rest = at
-    changed = with_value(data[key], tuple(rest), value)
-    if isinstance(data, dict):
-        return data | {key: changed}
-    return [*data[:key], changed, *data[key + 1 :]]
 
 
 MARKUP = "[red]angry[/red] [/] [link=http://x]y[/link] :boom: \\[x]"  # of rich

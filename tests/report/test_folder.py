@@ -15,7 +15,7 @@ from grader.cli import app
 from grader.report.json_file import write_report
 from grader.report.model import Report
 from tests.report.building import make_case, make_part, make_report
-from tests.report.test_page import Parsed
+from tests.report.parsing import Parsed
 
 Write = Callable[..., Path]
 

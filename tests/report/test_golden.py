@@ -1,4 +1,4 @@
-"""What students read on a terminal, as files in `golden/`.
+"""What students read on a terminal and on a page, as files in `golden/`.
 
 python -m tests.report.test_golden    write the files anew, to be read before they are committed
 """
@@ -6,6 +6,7 @@ python -m tests.report.test_golden    write the files anew, to be read before th
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from grader.messages import CaseDone, CaseStarted, Planned, PlannedPart, SpeedDone
 from grader.report.checking import CheckView
+from grader.report.index import IndexedReport, Override, index, overridden, summary
 from grader.report.model import (
     NEEDS_GPU,
     BandResult,
@@ -24,13 +26,17 @@ from grader.report.model import (
     Isolation,
     KernelResources,
     KernelTime,
+    OutputError,
     Points,
     Report,
+    SourceLines,
     SpeedResult,
     SubmissionInfo,
 )
+from grader.report.page import page
 from grader.report.terminal import Progress, print_report
 from tests.report.building import make_case, make_part, make_report, measured, timed, took
+from tests.report.parsing import Parsed
 from tests.verdict.test_causes import a_map
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -52,13 +58,15 @@ def changed(report: Report, **fields: Any) -> Report:
 
 def failing() -> Report:
     """Two parts with one cause in both, another cause, a crash, a property; prints, kernels, hints, notes, faults."""
+    error = OutputError(
+        output="y", worst=math.inf, worst_budget=1e-5, rms=2e-6, rms_budget=1e-5, pytorch_worst=1e-7, pytorch_rms=1e-8
+    )
+    told = {"map": MAP, "tries": "", "errors": (error,)}
     wrong = [
-        make_case(
-            f"n-{at}", "failed", message=f"y[{at}] is wrong", diagnosis=(MASK.format(at), "a remark"), map=MAP, tries=""
-        )
+        make_case(f"n-{at}", "failed", message=f"y[{at}] is wrong", diagnosis=(MASK.format(at), "a remark"), **told)
         for at in range(3)
     ]
-    tea = [make_case(name, "failed", message="z: consistent with tea") for name in ("a", "b")]
+    tea = [make_case(name, "failed", message="z: consistent with tea", map=MAP) for name in ("a", "b")]
     property_ = make_case("test_rows", "failed", tries="every row of y sums to 1", message="row 0 of y sums to 2")
     crash = make_case("gone", "crashed", message="segmentation fault", traceback=FRAMES)
     named = [("softmax_kernel", True, 0.7), ("at::native::a", False, 0.2), ("b", False, 0.05), ("c", False, 0.03)]
@@ -72,7 +80,9 @@ def failing() -> Report:
         second,
         log="[forward n-1] m = 3\n[forward n-1] m = 3\n[backward n-1] m = 4\n[forward everyday] right",
         infra_errors=("driver lost",),
-        submission=SubmissionInfo(path="s", sha256="0", files=(), notes=("big.py: ignored, larger than 1 MiB",)),
+        submission=SubmissionInfo(
+            path="s", sha256="0", files=("softmax.py",), notes=("big.py: ignored, larger than 1 MiB",)
+        ),
         isolation=Isolation(jail="none", note="graded on this host: no daemon answers"),
     )
     (one,) = report.assignments
@@ -89,7 +99,8 @@ def failing() -> Report:
     ]
     hints = ("softmax.py: row_kernel spills 8 bytes to memory (sm_90): take smaller tiles",)
     log = one.log.model_copy(update={"others": OTHERS})
-    return changed(report, kernels=tuple(kernels), hints=hints, log=log)
+    source = SourceLines(file="softmax.py", first=6, lines=("a", "b = 1"), blamed=(7,))
+    return changed(report, kernels=tuple(kernels), hints=hints, log=log, sources=(source,))
 
 
 def alike() -> Report:
@@ -140,6 +151,14 @@ def unseen() -> Report:
     return make_report(
         make_part(make_case("n-1"), *far, points=OPEN), make_part(make_case("n-1"), points=OPEN, name="b")
     )
+
+
+def of_many() -> list[IndexedReport]:
+    """A class: a report of each kind, one by decision, one that cannot be read."""
+    reports = {"alice": failing(), "bob": speedy(), "carol": right(), "dan": unseen(), "eve": alike()}
+    every = [summary(report, name, f"{name}/report.html") for name, report in reports.items()]
+    every[0] = overridden(every[0], Override(7, "by hand"))
+    return [*every, IndexedReport("frank", note="open: not read", faults=("Invalid JSON",))]
 
 
 def shown(report: Report, width: int, verbose: bool = False) -> str:
@@ -198,10 +217,17 @@ VIEWS: dict[str, Callable[[], str]] = {
     "failing-verbose": lambda: shown(failing(), 100, verbose=True),
     "alike": lambda: shown(alike(), 100),
     "speedy": lambda: shown(speedy(), 120),
+    "speedy-narrow": lambda: shown(speedy(), 50),
     "right": lambda: shown(right(), 80),
     "unseen": lambda: shown(unseen(), 100),
     "checks": checks,
     "progress": progress,
+    "page-failing": lambda: Parsed(page(failing())).lines,
+    "page-speedy": lambda: Parsed(page(speedy())).lines,
+    "page-alike": lambda: Parsed(page(alike())).lines,
+    "page-redacted": lambda: Parsed(page(failing(), redact=True)).lines,
+    "index": lambda: Parsed(index(of_many())).lines,
+    "index-redacted": lambda: Parsed(index(of_many(), redact=True)).lines,
 }
 
 

@@ -21,7 +21,8 @@ from grader.report.index import (
 )
 from grader.report.model import CaseResult, GroupResult, Points
 from tests.report.building import make_case, make_part, make_report
-from tests.report.test_page import HOSTILE, Parsed, sample
+from tests.report.parsing import HOSTILE, Parsed
+from tests.report.test_page import sample
 from tests.support.validator import mistakes, needs_tidy
 
 MOST_BYTES = 1_000_000
@@ -66,20 +67,6 @@ def test_open_points_are_never_zeros() -> None:
     assert "Of 1 nothing could be graded" in table.description
     assert points_table([]) is None
     assert points_table([make("a", "skipped", points=(0, 0, 10))]) is None
-
-
-def test_of_one_there_is_no_median() -> None:
-    table = points_table([make("a", "passed", points=(48, 100, 100))])
-    assert table is not None
-    assert "The one graded in full has 48." in table.description
-
-
-def test_marks_say_what_is_open() -> None:
-    text = Parsed(index([make("a", "passed", points=(3, 4, 10)), make("b", "skipped", points=(0, 0, 10))])).text
-    assert "3/4 + 6 open" in text
-    assert "b 10 open10 open" in text
-    assert "0/" not in text
-    assert "2 of 2 have points that were not graded" in text
 
 
 # Groups, causes -------------------------------------------------------------------------------------------------------
@@ -144,29 +131,6 @@ def test_of_a_wrong_element_without_a_cause_the_output_is_named() -> None:
     said = "y[{}, 599] is the first wrong element: expected 4e-07, got 5e-06; 5 of 20000 elements (0.025%) are wrong"
     found = common_causes([make(str(at), make_case("x", "failed", message=said.format(at))) for at in range(2)])
     assert [(len(who), seen.words) for seen, who in found] == [(2, "y is wrong, in a way that has no name")]
-
-
-def test_a_redacted_index_has_only_what_is_nobodys_own() -> None:
-    spoken = make_case("x", "failed", message="ValueError: consistent with bob's secret")
-    judged = make_case("y", "failed", diagnosis=("rows 3-4: consistent with a missing mask",))
-    every = [
-        make("alice", spoken, judged, infra_errors=("host-7 was lost",)),
-        IndexedReport("carol", note="open: not read"),
-    ]
-    whole, shown = index(every), index(every, redact=True)
-    for own in ("alice", "bob", "host-7", "carol", "rows 3-4"):
-        assert (own in whole) == (own != "rows 3-4")
-        assert own not in shown
-    for common in (
-        "1 submission<",
-        "consistent with a missing mask",
-        'id="points"',
-        'id="groups"',
-        "1 more does not count",
-    ):
-        assert common in whole
-        assert common in shown
-    assert Parsed(shown).all("a") == []
 
 
 def test_a_machines_fault_is_nobodys_cause() -> None:

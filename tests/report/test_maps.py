@@ -11,8 +11,10 @@ from rich.console import Console
 
 from grader.report.maps import KINDS, LINES, MapView, in_words, map_plot
 from grader.report.model import MARKS, ErrorMap
-from tests.report.test_page import MAP
 from tests.verdict.test_causes import a_map
+
+AROUND = {"output": "dq", "leading": (2, 3), "at": (1, 2), "after": "o..", "matrices": "..1..."}
+MAP = a_map(".19", "n.u", "...", rows=30, columns=9, cell_rows=10, cell_columns=3, **AROUND)
 
 
 def drawn(found: ErrorMap, lines: int = LINES, width: int = 74, **console: Any) -> list[str]:

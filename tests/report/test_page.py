@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 import re
 import unicodedata
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -17,182 +15,30 @@ from typer.testing import CliRunner
 
 from grader.cli import app
 from grader.report.json_file import write_report
-from grader.report.model import (
-    ErrorMap,
-    OutputError,
-    Points,
-    Report,
-    SourceLines,
-    SpeedResult,
-)
+from grader.report.model import OutputError, Report
 from grader.report.page import MAX_LOG, TEMPLATES, of_budget, page
 from tests.conftest import ROOT
-from tests.report.building import make_case, make_part, make_report, measured, replaced, timed
+from tests.report.building import make_case, make_part, make_report, replaced
+from tests.report.parsing import HOSTILE, Parsed
+from tests.report.test_golden import failing, speedy
 from tests.support.validator import mistakes, needs_tidy
 
 SAMPLES = {name: ROOT / "docs/sample" / name / "report.json" for name in ("cpu", "gpu")}
 MOST_BYTES = 300_000
-VOID = {"meta", "br"}
-
-
-def names_in(text: str) -> set[str]:
-    return set(text.split())
-
-
-TAGS = names_in(
-    "html head meta title style body header section h1 h2 h3 h4 h5 p strong span code pre a article figure figcaption div details summary "
-    "table thead tbody tfoot tr th td svg desc text line circle rect path"
-)
-ATTRIBUTES = names_in(
-    "lang charset http-equiv content name id class title href scope colspan open role aria-labelledby aria-hidden viewbox width height "
-    "preserveaspectratio x y x1 y1 x2 y2 cx cy r d transform text-anchor stroke-width"
-)
-HOSTILE = (
-    '</pre></p></td></title></style></svg><script>alert(1)</script><img src=x onerror=alert(2)>\' onload=alert(3) " style="display:none"'
-    "{{ 7 * 7 }}{% raw %}<!-- ]]> &lt;b&gt; \u202ereversed\u202c\u2066\u2069\u200f \u2028 \x1b[31m \x9b \x07 \u0085 \ufeff"
-)
-
-
-class Parsed(HTMLParser):
-    """A page's elements with their attributes, and its texts by the element around them. Raises AssertionError where tags do not match."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[tuple[str, str]] = []
-        self.comments: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len({name for name, _ in attrs}) == len(attrs)
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append((self._open[-1] if self._open else "", data))
-
-    def handle_comment(self, data: str) -> None:
-        self.comments.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-    @property
-    def foreign(self) -> set[str]:
-        """Its elements, attributes and comments that no page of the grader has."""
-        attributes = {name for _, attributes in self.elements for name in attributes}
-        return ({tag for tag, _ in self.elements} - TAGS) | (attributes - ATTRIBUTES) | set(self.comments)
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\s+", " ", "".join(text for _, text in self.texts))
 
 
 def sample(name: str) -> Report:
     return Report.model_validate_json(SAMPLES[name].read_bytes())
 
 
-MAP = ErrorMap(
-    output="dq",
-    leading=(2, 3),
-    at=(1, 2),
-    rows=30,
-    columns=9,
-    cell_rows=10,
-    cell_columns=3,
-    cells=(".19", "n.u", "..."),
-    after="o..",
-    matrices="..1...",
-)
+REPORTS = {"failing": failing, "speedy": speedy, "cpu": lambda: sample("cpu"), "gpu": lambda: sample("gpu")}
 
 
-@pytest.fixture
-def full() -> Report:
-    """A report with every kind of thing that a page shows."""
-    error = OutputError(
-        output="y", worst=math.inf, worst_budget=1e-5, rms=2e-6, rms_budget=1e-5, pytorch_worst=1e-7, pytorch_rms=1e-8
-    )
-    wrong = make_case(
-        "n-1025",
-        "failed",
-        message="y[1024] is the first wrong element",
-        diagnosis=("consistent with a missing mask", "y:  1 2\n    3 4"),
-        traceback='  File "softmax.py", line 7, in softmax\n',
-        errors=(error,),
-        map=MAP,
-    )
-    alike = make_case("n-1026", "failed", message="another", diagnosis=("consistent with a missing mask",))
-    speed = SpeedResult(
-        points=timed().points,
-        cases=(
-            timed(measured=measured(flags=("the clock was low",))),
-            timed("failed", name="long", message="wrong under timing"),
-        ),
-    )
-    far = make_case("bf16", "skipped", message="needs a GPU")
-    open_ = Points(earned=0, graded=2, possible=4)
-    part = make_part(make_case(), wrong, alike, far, points=open_, provisional=True)
-    part = part.model_copy(update={"speed": speed})
-    report = make_report(part, log="[n-1] hello\n", infra_errors=("the driver was lost",), incomplete=True)
-    data = json.loads(report.model_dump_json())
-    (assignment,) = data["assignments"]
-    kernel = {"name": "softmax_kernel", "case": "n-1025", "arch": "sm_90", "registers": 33, "problem": "too large"}
-    assignment |= {
-        "kernels": [kernel],
-        "hints": ["fewer spills"],
-        "sources": [SourceLines(file="softmax.py", first=6, lines=("a", "b = 1"), blamed=(7,)).model_dump()],
-    }
-    assignment["parts"][0]["groups"][0]["cases"][0]["gpu_time"] = {
-        "own_share": 0.9,
-        "library_share": 0.1,
-        "kernels": [{"name": "softmax_kernel", "own": True, "calls": 3, "share": 0.9}],
-    }
-    assignment["log"]["others"] = ["torch: a warning"]
-    data["submission"]["notes"] = ["a.ipynb: ignored"]
-    return Report.model_validate_json(json.dumps(data))
+# What it says: golden/page-*.txt -------------------------------------------------------------------------------------
 
 
-# What it says ---------------------------------------------------------------------------------------------------------
-
-
-def test_everything_of_the_report_is_there(full: Report) -> None:
-    text = Parsed(page(full)).text
-    for said in (
-        "Row softmax",
-        "y[1024] is the first wrong element",
-        "consistent with a missing mask",
-        "1 more case, the same way: n-1026",
-        "Where dq is wrong: the matrix [1, 2] of 2 × 3",
-        "the clock was low",
-        "wrong under timing",
-        "softmax_kernel",
-        "too large",
-        "fewer spills",
-        "[n-1] hello",
-        "torch: a warning",
-        "a.ipynb: ignored",
-        "the driver was lost",
-        "Incomplete: the run was interrupted",
-        "needs a GPU",
-        "some cases need a GPU",
-        "2 points of correctness could not be graded here; they are not lost",
-        "grader run sub --seed 4711 --device cpu -a softmax",
-        "torch 2.13",
-        "unisolated",
-        *full.left_out,
-    ):
-        assert said in text, said
-
-
-def test_the_source_has_its_line_numbers_and_the_blamed_line(full: Report) -> None:
-    lines = re.findall(r'<span class="line( blamed)?"><span class="at">(\d+)</span>(.*)', page(full))
+def test_the_blamed_line_is_marked() -> None:
+    lines = re.findall(r'<span class="line( blamed)?"><span class="at">(\d+)</span>(.*)', page(failing()))
     assert lines == [("", "6", "a"), (" blamed", "7", "b = 1")]
 
 
@@ -218,27 +64,17 @@ def test_cases_that_fail_in_the_same_words_have_them_once() -> None:
     assert all(case.title in Parsed(text).text for case in cases)
 
 
-def test_cases_that_all_end_alike_are_called_every_case() -> None:
-    """As on a terminal; a file that is not there is not told of its first case."""
-    words = "there is no softmax.py in the submission"
-    absent = [make_case(name, "not_implemented", message=words, tries=f"tries {name}") for name in ("n-0", "n-1")]
-    skipped = make_case("far", "skipped", message="needs a GPU")
-    text = page(make_report(make_part(*absent, skipped)))
-    (story,) = re.findall(r"<article.*?</article>", text, re.DOTALL)
-    assert "every case" in story
-    assert words in story
-    assert not re.search("n-0|n-1|more case", story)
-    assert "every case" not in page(make_report(make_part(*absent, make_case())))
-    alike = [make_case(name, "failed", message="no", diagnosis=(f"sentence of {name}",)) for name in ("n-0", "n-1")]
-    text = page(make_report(make_part(*alike)))
-    assert all(f"sentence of {name}" in text for name in ("n-0", "n-1")), "what is a case's own is not lost"
-
-
-def test_a_fault_of_the_file_is_told_of_the_file() -> None:
-    broken = [make_case(name, "build_failed", message="no", of_file=True) for name in ("n-0", "n-1")]
-    (story,) = re.findall(r"<article.*?</article>", page(make_report(make_part(*broken))), re.DOTALL)
-    assert "softmax.py does not build" in Parsed(story).text
-    assert not re.search("n-0|n-1|every case|more case", story)
+def test_cases_that_say_little_one_by_one_are_folded() -> None:
+    """Those of a large group stand below the table, which has their marks; a part that ended alike shows no table at all."""
+    many = [make_case(f"n-{number}", "failed" if number % 9 == 0 else "passed") for number in range(40)]
+    text = page(make_report(make_part(*many)))
+    table, below = re.findall(r'<table class="cases">.*?</table>', text, re.DOTALL)
+    assert "✗ ×5" in Parsed(table).text
+    assert not re.search(r"n-\d", table)
+    assert all(case.title in Parsed(below).text for case in many)
+    assert f"Any size: the 40 cases</summary>\n{below}" in text
+    absent = [make_case(f"n-{number}", "not_implemented", message="no file") for number in range(4)]
+    assert '<summary>the 4 cases</summary>\n<table class="cases">' in page(make_report(make_part(*absent)))
 
 
 def test_a_long_log_is_cut() -> None:
@@ -251,9 +87,9 @@ def test_a_long_log_is_cut() -> None:
 # What it is -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*SAMPLES, "full"])
-def test_the_page_is_whole_in_itself(full: Report, name: str) -> None:
-    text = page(full if name == "full" else sample(name))
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_page_is_whole_in_itself(name: str) -> None:
+    text = page(REPORTS[name]())
     parsed = Parsed(text)
     assert text.startswith("<!DOCTYPE html>\n<html lang=")
     assert parsed.foreign == set()
@@ -265,9 +101,9 @@ def test_the_page_is_whole_in_itself(full: Report, name: str) -> None:
 
 
 @needs_tidy
-@pytest.mark.parametrize("name", [*SAMPLES, "full", "hostile"])
-def test_a_validator_is_content(full: Report, name: str) -> None:
-    report = sample(name) if name in SAMPLES else full if name == "full" else replaced(full, str, lambda _: HOSTILE)[0]
+@pytest.mark.parametrize("name", [*REPORTS, "hostile"])
+def test_a_validator_is_content(name: str) -> None:
+    report = REPORTS[name]() if name in REPORTS else replaced(failing(), str, lambda _: HOSTILE)[0]
     assert mistakes(page(report)) == []
 
 
@@ -275,12 +111,12 @@ def test_a_validator_is_content(full: Report, name: str) -> None:
 @pytest.mark.parametrize(
     "broken", ["<p><div></div></p>", "<tr></tr>", "<p align=left>", "<blink>x</blink>", "<b>", "<p id=x><p id=x>"]
 )
-def test_a_validator_sees_what_is_no_html(full: Report, broken: str) -> None:
-    assert mistakes(page(full).replace("</header>", f"{broken}</header>")) != []
+def test_a_validator_sees_what_is_no_html(broken: str) -> None:
+    assert mistakes(page(failing()).replace("</header>", f"{broken}</header>")) != []
 
 
-def test_the_policy_allows_the_page_its_own_styles_and_nothing_else(full: Report) -> None:
-    parsed = Parsed(page(full))
+def test_the_policy_allows_the_page_its_own_styles_and_nothing_else() -> None:
+    parsed = Parsed(page(failing()))
     (policy,) = [one["content"] for one in parsed.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
     (style,) = [text for tag, text in parsed.texts if tag == "style"]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -289,9 +125,9 @@ def test_the_policy_allows_the_page_its_own_styles_and_nothing_else(full: Report
     assert ("meta", {"http-equiv": "Content-Security-Policy", "content": policy}) in parsed.elements[:first]
 
 
-@pytest.mark.parametrize("name", ["gpu", "full"])
-def test_every_plot_has_a_title_a_description_and_a_table(full: Report, name: str) -> None:
-    text = page(full if name == "full" else sample(name))
+@pytest.mark.parametrize("name", ["gpu", "failing", "speedy"])
+def test_every_plot_has_a_title_a_description_and_a_table(name: str) -> None:
+    text = page(REPORTS[name]())
     figures = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
     plots = [Parsed(one) for one in figures]
     assert len(plots) == len([one for one in Parsed(text).all("svg") if one.get("role") == "img"])
@@ -318,9 +154,10 @@ def test_styles_know_every_class_of_a_mark() -> None:
 # A student's words ----------------------------------------------------------------------------------------------------
 
 
-def test_hostile_words_in_any_field_stay_words(full: Report) -> None:
-    hostile, spoiled = replaced(full, str, lambda _: HOSTILE)
-    assert len(spoiled) > 30
+@pytest.mark.parametrize("name", ["failing", "speedy"])
+def test_hostile_words_in_any_field_stay_words(name: str) -> None:
+    hostile, spoiled = replaced(REPORTS[name](), str, lambda _: HOSTILE)
+    assert len(spoiled) > 25
     text = page(hostile)
     parsed = Parsed(text)
     assert parsed.foreign == set()
@@ -332,25 +169,25 @@ def test_hostile_words_in_any_field_stay_words(full: Report) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, -1, 1e-300, 1e300, None])
-def test_any_numbers_make_a_page(full: Report, number: float | None) -> None:
+def test_any_numbers_make_a_page(number: float | None) -> None:
     """A page that could not be made would cost a grading its exit code."""
-    odd, spoiled = replaced(full, int | float, lambda _: number)
-    assert len(spoiled) > (12 if number is not None else 3)
-    text = page(odd)
-    Parsed(text)
-    assert not re.search(r'"(nan|-?inf)"', text)
+    odd, even = (replaced(report, int | float, lambda _: number) for report in (failing(), speedy()))
+    assert len(odd[1] | even[1]) > (16 if number is not None else 2)
+    for text in (page(odd[0]), page(even[0])):
+        Parsed(text)
+        assert not re.search(r'"(nan|-?inf)"', text)
 
 
 # The command ----------------------------------------------------------------------------------------------------------
 
 
-def test_show_writes_the_page_beside_the_report(tmp_path: Path, full: Report) -> None:
-    path = write_report(full, tmp_path)
+def test_show_writes_the_page_beside_the_report(tmp_path: Path) -> None:
+    path = write_report(failing(), tmp_path)
     before = path.read_bytes()
     (tmp_path / "report.html").write_text("an old one")
     done = CliRunner().invoke(app, ["show", str(path)])
     assert (done.exit_code, done.output.replace("\n", "")) == (0, f"page: {tmp_path / 'report.html'}")
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page(full)
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == page(failing())
     assert path.read_bytes() == before
     assert sorted(one.name for one in tmp_path.iterdir()) == ["report.html", "report.json"]
 
@@ -372,16 +209,6 @@ def test_show_says_why_a_file_is_no_report(tmp_path: Path, content: str | None, 
     assert done.exit_code == 2
     assert f"{path}: {words}" in done.output
     assert not (tmp_path / "report.html").exists()
-
-
-def test_a_page_goes_where_its_report_goes(tmp_path: Path, full: Report) -> None:
-    """The page of an earlier report never stands beside a new one."""
-    for name in ("alice", "bob"):
-        info = full.submission.model_copy(update={"path": f"/subs/{name}"})
-        write_report(full.model_copy(update={"submission": info}), tmp_path)
-        assert not (tmp_path / "report.html").exists()
-        (tmp_path / "report.html").write_text(name)
-    assert (tmp_path / "report-alice.html").read_text() == "alice"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from grader.cli import app
-from grader.profile.page import page as profile_page
+from grader.profile.command import page as profile_page
 from grader.report.json_file import PAGE, read_report, write_report
-from grader.report.model import Report
 from grader.report.page import write_page
-from tests.conftest import ROOT, Running
+from tests.conftest import ROOT
 from tests.profile.test_views import everything
+from tests.report.building import replaced
+from tests.report.parsing import HOSTILE
+from tests.report.test_golden import alike, failing
 from tests.support.browser import CHROMIUM, Browser, browser
-from tests.support.corpus import Entry
 
 pytestmark = [
     pytest.mark.grading,
@@ -30,14 +30,6 @@ WIDTHS = (400, 1200)
 PAPER = 718  # the width of A4 within its margins
 SIZE = 60
 HOSTILE_NAME = "<img src=x onerror=alert(1)> \u202ecila '\"& #?%"
-BROKEN = "def softmax(x)\n    return x\n"
-HOSTILE = """
-import torch
-print("</pre><script>alert(1)</script><iframe src=file:///etc/passwd></iframe> \\u202e {{ 7 * 7 }}")
-def softmax(x):
-    raise RuntimeError("</title></style></svg><script>document.title = 'owned'</script><img src=http://127.0.0.1/x onerror=alert(2)>")
-"""
-MUTANT = ROOT / "tests/corpora/mutants/softmax/row_stride_ignored"
 # What is on the page and how: its outline, what lies beyond the window, and texts that can hardly be read on what is behind them.
 LOOK = """(() => {
   const numbers = colour => { const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number);
@@ -73,45 +65,23 @@ def tab() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    """The report of each submission, from `grader run`."""
-    folder = tmp_path_factory.mktemp("submissions")
-    shutil.copytree(ROOT / "reference", folder / "right")
-    shutil.copytree(Entry(MUTANT).submission(tmp_path_factory.mktemp("mutant")), folder / "wrong")
-    for name, text in (("broken", BROKEN), (HOSTILE_NAME, HOSTILE)):
-        (folder / name).mkdir()
-        (folder / name / "softmax.py").write_text(text, encoding="utf-8")
-    options = ["-a", "softmax", "--device", "cpu", "--no-compile", "--quick"]
-    running = {
-        one.name: Running(tmp_path_factory.mktemp("run"), [str(one), *options]) for one in sorted(folder.iterdir())
-    }
-    reports = {}
-    for name, one in running.items():
-        ran = one.finish()
-        assert ran.report is not None, ran.errors
-        reports[name] = ran.report
-    return reports
-
-
-@pytest.fixture(scope="module")
-def pages(graded: dict[str, Report], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Pages by what they show."""
     folder = tmp_path_factory.mktemp("class")
-    for name, report in graded.items():
-        write_report(report, folder / name)
-    samples = [read_report(ROOT / "docs/sample" / name / "report.json") for name in ("gpu", "cpu")]
-    write_report(samples[0], folder / "on a gpu")
-    every = [*graded.values(), *samples]
-    for number in range(SIZE - len(graded) - 1):
-        report = every[number % len(every)]
+    reports = {name: read_report(ROOT / f"docs/sample/{name}/report.json") for name in ("cpu", "wrong", "gpu")}
+    reports |= {"alike": alike(), HOSTILE_NAME: replaced(failing(), str, lambda _: HOSTILE)[0]}
+    every = list(reports.values())
+    for number in range(SIZE - len(reports)):
         name = f"{HOSTILE_NAME} {number}" if number % 7 == 0 else f"student-{number}"
+        reports[name] = every[number % len(every)]
+    for name, report in reports.items():
         info = report.submission.model_copy(update={"path": f"/class/{name}"})
         write_report(report.model_copy(update={"submission": info}), folder / name)
     redacted = tmp_path_factory.mktemp("redacted")
     for arguments in ([str(folder)], [str(folder), "--redact", "--output", str(redacted)]):
         done = CliRunner().invoke(app, ["show", *arguments])
         assert (done.exit_code, done.stderr) == (0, ""), done.output
-    found = {name: folder / name / PAGE for name in ("right", "wrong", "broken", "on a gpu")}
+    found = {name: folder / name / PAGE for name in ("cpu", "wrong", "gpu", "alike")}
     found |= {"hostile": folder / HOSTILE_NAME / PAGE, "class": folder / "index.html"}
     profile = write_page(profile_page(everything()), tmp_path_factory.mktemp("profile") / "profile.html")
     found |= {"redacted": redacted / HOSTILE_NAME / PAGE, "redacted class": redacted / "index.html"}
@@ -141,7 +111,7 @@ def looked_at(tab: Browser, path: Path, width: int, dark: bool) -> dict[str, Any
 
 
 @pytest.mark.parametrize(
-    "name", ["right", "wrong", "broken", "hostile", "on a gpu", "class", "redacted", "redacted class", "profile"]
+    "name", ["cpu", "wrong", "gpu", "alike", "hostile", "class", "redacted", "redacted class", "profile"]
 )
 def test_a_page_is_quiet_and_readable_at_any_width_and_in_the_dark(
     tab: Browser, pages: dict[str, Path], name: str
@@ -157,7 +127,7 @@ def test_a_page_is_quiet_and_readable_at_any_width_and_in_the_dark(
     assert len(outlines[0]) > 10
 
 
-@pytest.mark.parametrize("name", ["wrong", "on a gpu", "class", "profile"])
+@pytest.mark.parametrize("name", ["wrong", "gpu", "class", "profile"])
 def test_a_page_fits_on_paper_with_all_its_numbers(tab: Browser, pages: dict[str, Path], name: str) -> None:
     tab.open(pages[name].as_uri(), PAPER, medium="print")
     assert tab.value("document.documentElement.scrollWidth") <= PAPER

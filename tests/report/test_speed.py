@@ -1,54 +1,11 @@
-"""A speed case: on a terminal nothing that a student wrote steers it (golden/speedy.txt has what is told), and its plots on a page."""
+"""The plots of speed cases on a page; golden/speedy.txt has what a terminal shows."""
 
 from __future__ import annotations
 
-import io
-
-import pytest
-from rich.console import Console
-
-from grader.report.model import BandResult, SpeedCaseResult
-from grader.report.speed import roofline, speed_case, speedups, timed_cases
-from tests.report.building import interval, measured, timed, took
+from grader.report.model import BandResult
+from grader.report.speed import roofline, speedups, timed_cases
+from tests.report.building import interval, measured, took
 from tests.report.test_page import sample
-
-
-def shown(result: SpeedCaseResult, *, width: int = 120, terminal: bool = False) -> str:
-    """What is printed; with `terminal` as to a colour terminal, control sequences and all."""
-    out = io.StringIO()
-    Console(
-        file=out, width=width, highlight=False, force_terminal=terminal, color_system="truecolor" if terminal else None
-    ).print(speed_case(result))
-    return out.getvalue()
-
-
-@pytest.mark.parametrize("width", [30, 60, 80])
-def test_a_narrow_terminal_loses_no_flag(width: int) -> None:
-    text = shown(timed(measured=measured(flags=("alpha beta gamma delta epsilon",))), width=width)
-    assert "alpha beta gamma delta epsilon" in " ".join(text.split())
-    assert all(len(line) <= width for line in text.splitlines())
-
-
-# The models -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_speed_case_that_did_not_pass_needs_a_reason() -> None:
-    with pytest.raises(ValueError, match="'wide' is failed without a message"):
-        timed("failed", message="")
-
-
-def test_a_speed_case_that_passed_needs_times_or_a_reason_for_none() -> None:
-    with pytest.raises(ValueError, match="passed without a measurement"):
-        timed(measured=None)
-    assert timed(measured=None, message="stopped").measured is None
-
-
-def test_a_measurement_survives_the_report_file() -> None:
-    result = timed()
-    assert SpeedCaseResult.model_validate_json(result.model_dump_json()) == result
-
-
-# On a page ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_band_says_by_how_much_it_is_reached() -> None:
