@@ -26,6 +26,7 @@ class Evidence:
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
     words: str = ""  # of a passed check, or of a speed case that was not measured to the end
+    pattern: str = ""  # of the wrong answer that ends a check (`contract.pattern`)
 
 
 def described(call: Call, windows: int = 1) -> tuple[str, ...]:

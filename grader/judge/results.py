@@ -106,7 +106,8 @@ class Results:
             self.stopped.setdefault(place.assignment.name, place.title)
         so_far = borne_out(self.of_part(place), self.kinds.get(place.of_part, {}))
         (shown,) = (one for one in so_far if one.name == place.name)
-        self.run.emit(CaseDone(assignment=place.assignment.name, part=place.part.name, result=shown))
+        name, part = place.of_part
+        self.run.emit(CaseDone(assignment=name, part=part, result=shown, pattern=evidence.pattern))
 
     def keep_speed(
         self,

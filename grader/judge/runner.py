@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from traceback import clear_frames
 
@@ -31,6 +32,8 @@ from grader.judge.workers import Workers
 from grader.pool.fault import Fault
 from grader.pool.worker import Worker
 from grader.problem import Params, Problem
+from grader.report.model import Outcome
+from grader.verdict.contract import needed_for_a_pattern, pattern
 
 KEPT = (
     "the same case is right in a new process, without the cases before it: consistent with something that is kept from one call to the "
@@ -193,7 +196,30 @@ class Runner:
         error = self.files.excused.get(work.place.of_part) or done.error
         if isinstance(work, BoundCase):
             error = self._compiled(work, error)
+            is_wrong = isinstance(error, Fault) and error.whose == "answer"
+            if is_wrong and self.run.request.stop_early and self.run.lane_count == 1:
+                done.evidence.pattern = self._pattern(work)
         self.results.keep(self._place(work), error, done.evidence, is_check=isinstance(work, BoundCheck))
+
+    def _pattern(self, wrong: BoundCase) -> str:
+        """On which levels a wrong answer hangs, from a few more cases of its part, which get no results; "" if they do not
+        tell. Ends at a case that gives no answer: its worker is lost, or slow.
+        """
+        of_part = wrong.place.of_part
+        self._asked_alone.add(of_part)
+        outcomes: dict[str, Outcome] = {one.name: one.outcome for one in self.results.of_part(wrong.place)}
+        outcomes[wrong.name] = "failed"
+        cases = {one.name: one for one in self.run.cases if one.place.of_part == of_part}
+        for needed in needed_for_a_pattern(wrong.part, outcomes):
+            case = cases[needed.name]
+            outcomes[case.name] = "skipped"
+            with suppress(Exception):  # with the reason why it is not run
+                self.skip.check(case.place, case)
+                error = self.do(case).error
+                if error is not None and not (isinstance(error, Fault) and error.whose == "answer"):
+                    break
+                outcomes[case.name] = "passed" if error is None else "failed"
+        return pattern(wrong.part, outcomes)
 
     def _place(self, work: Work) -> ReportPlace:
         """The place of a case or check in the report, which tells what is smaller on the CPU."""

@@ -2,7 +2,8 @@
 
 A combination that contains a level which fails alone too costs nothing more (`fails_alone_too`). And the levels of all
 cases that failed and passed together often say more about a fault than any wrong number (`pattern`): "fails whenever
-it is a transposed x: 9 of 9; passes otherwise: 31 of 31".
+it is a transposed x: 9 of 9; passes otherwise: 31 of 31". A check, which ends at the first wrong case, asks a few more
+cases for that sentence (`needed_for_a_pattern`).
 
 A level may be without effect beside some others (a column stride where there is one column), so a few cases with it may
 pass (MOSTLY).
@@ -12,19 +13,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, islice
 
 from grader.assignment import Case, Factor, Part
 from grader.report.model import UNDECIDED, Outcome
 
 LEAST_FAILED = 2  # failures that a sentence must explain
+ALL_WRONG = 3  # failures, and no case that passes: everything is wrong, and no level matters
+MOST_COMBINATIONS = 4  # that a check asks for one sentence
 MOSTLY = 0.75  # of the cases with a level that is told to fail
 
 
 def fails_alone_too(part: Part, case: Case, outcomes: Mapping[str, Outcome]) -> str:
     """The name of the case that tries one of the levels of `case` alone, and went wrong; "" if there is none.
 
-    Nothing tells whose fault it is where no level of another factor passes alone: then the base itself is wrong.
+    A level that fails alone counts only if a level of another factor passes alone. If none does, the base level that all
+    these cases share may be at fault as well, and the failed case does not show that its own level is wrong.
     """
     trivial = {one.name for one in part.cases if one.degenerate is not None}
     right = {
@@ -42,14 +46,31 @@ def fails_alone_too(part: Part, case: Case, outcomes: Mapping[str, Outcome]) -> 
     return ""
 
 
+def needed_for_a_pattern(part: Part, outcomes: Mapping[str, Outcome]) -> Iterator[Case]:
+    """Cases that may let `pattern` say why one has failed: those of one level each, then, as long as too few have failed,
+    combinations with a level that fails alone. `outcomes` is to hold a case's outcome before the next case is taken.
+    """
+    levels = {(factor.name, level.name) for factor in part.factors for level in factor.levels[1:]}
+    names, unasked = {name for _, name in levels}, [one for one in part.cases if one.name not in outcomes]
+    for case in (one for one in unasked if one.name in names):
+        is_right = any(outcomes.get(one.name) == "passed" and one.degenerate is None for one in part.cases)
+        if not is_right and sum(map(_went_wrong, outcomes.values())) >= ALL_WRONG:
+            return
+        yield case
+    wrong = {one for one in levels if _went_wrong(outcomes.get(one[1]))}
+    with_one = (one for one in unasked if one.is_combination and not wrong.isdisjoint(one.levels.items()))
+    for case in islice(with_one, MOST_COMBINATIONS):
+        if len(_counted(part, outcomes)[0]) >= LEAST_FAILED:
+            return
+        yield case
+
+
 def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
     """A sentence on which levels decide whether a case fails; "" if they do not, or if every case fails.
 
     Cases count that ran, that have a level of every factor, and whose passing tells something.
     """
-    cases = [one for one in part.cases if len(one.levels) == len(part.factors) > 0]
-    failed = [one for one in cases if _went_wrong(outcomes.get(one.name))]
-    passed = [one for one in cases if outcomes.get(one.name) == "passed" and one.degenerate is None]
+    failed, passed = _counted(part, outcomes)
     if len(failed) < LEAST_FAILED or not passed:
         return ""
     alone = {name for name, outcome in outcomes.items() if _went_wrong(outcome)}
@@ -61,6 +82,13 @@ def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
     how = "mostly with" if met else "whenever it is"
     count = f"{len(failed)} of {len(failed) + len(met)}; passes otherwise: {len(passed) - len(met)} of {len(passed) - len(met)}"
     return f"fails {how} {words}: {count}"
+
+
+def _counted(part: Part, outcomes: Mapping[str, Outcome]) -> tuple[list[Case], list[Case]]:
+    """The cases with a level of every factor that failed, and those that passed."""
+    cases = [one for one in part.cases if len(one.levels) == len(part.factors) > 0]
+    failed = [one for one in cases if _went_wrong(outcomes.get(one.name))]
+    return failed, [one for one in cases if outcomes.get(one.name) == "passed" and one.degenerate is None]
 
 
 def _has(case: Case, levels: Mapping[str, Collection[str]]) -> bool:

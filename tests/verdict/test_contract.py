@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from grader.assignment import Part, with_cases
-from grader.verdict.contract import fails_alone_too, pattern
+from grader.report.model import Outcome
+from grader.verdict.contract import fails_alone_too, needed_for_a_pattern, pattern
+from tests.support.corpus import entries
 
 PART = Part.model_validate(
     {
@@ -104,6 +111,26 @@ def test_there_is_no_pattern_where_all_fail_or_chance_decides() -> None:
     assert found(["pair-2", "pair-3"]) == ""
 
 
+@pytest.mark.parametrize(("wrong", "asked", "words"), [
+    # The case of a level that problem.toml has by hand is no evidence of its own: combinations are asked for.
+    (having(layout="transposed"), ["sliced", "float16", "pair-3", "pair-4"],
+     "fails whenever it is a transposed x: 2 of 2; passes otherwise: 2 of 2"),
+    (having(layout="sliced"), ["transposed", "float16", "pair-5"],
+     "fails whenever it is a sliced x: 2 of 2; passes otherwise: 1 of 1"),
+    (list(LEVELS), ["sliced", "float16"], ""),  # nothing is right, so no level matters
+    (["pair-6"], ["transposed", "sliced", "float16"], ""),
+])  # fmt: skip
+def test_a_check_asks_the_cases_that_it_needs_for_a_sentence(wrong: list[str], asked: list[str], words: str) -> None:
+    """After a first wrong answer, which is not asked for again."""
+    outcomes: dict[str, Outcome] = {wrong[0]: "failed"}
+    found = []
+    for case in needed_for_a_pattern(FULL, outcomes):
+        found.append(case.name)
+        outcomes[case.name] = "failed" if case.name in wrong else "passed"
+    assert found == asked
+    assert pattern(FULL, outcomes) == words
+
+
 @pytest.mark.parametrize(("case", "wrong", "follows"), [
     ("pair-4", ["transposed"], "transposed"),
     ("pair-4", ["float16"], "float16"),
@@ -116,3 +143,19 @@ def test_a_combination_follows_a_level_that_fails_alone(case: str, wrong: list[s
     (one,) = (one for one in FULL.cases if one.name == case)
     outcomes = {name: "failed" if name in wrong else "passed" for name in LEVELS}
     assert fails_alone_too(FULL, one, outcomes) == follows  # type: ignore[arg-type]
+
+
+@pytest.mark.grading
+def test_a_check_says_above_the_cause_on_which_levels_a_wrong_answer_hangs(tmp_path: Path) -> None:
+    (mutant,) = (one for one in entries("mutants") if one.id == "softmax-column_stride_ignored")
+    folder = str(mutant.submission(tmp_path))
+    command = [sys.executable, "-m", "grader", "check", folder, "-a", "softmax", "--device", "cpu"]
+    done = subprocess.run(command, env=os.environ | {"COLUMNS": "250"}, capture_output=True, text=True, timeout=120)
+    assert re.search(
+        r"transposed ─+╮\n│ fails whenever it is a transposed x or every second column of a wider matrix or every third row "
+        r"and second column: \d+ of \d+; passes otherwise: (\d+) of \1 +│\n│ y\[0, 0\] is the first wrong element",
+        done.stdout,
+    ), done.stdout + done.stderr
+    assert "passed before it: 28 cases · not run: " in done.stdout, (
+        "what is asked for the sentence counts for nothing else"
+    )
