@@ -433,7 +433,7 @@ def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.
 
 
 def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> list[str]:
-    """A sentence about an elementwise function that is wrong exactly for large inputs, or for small ones.
+    """A sentence about an elementwise function that is wrong exactly where x, or |x|, lies in one interval.
 
     None if most elements are wrong: a formula that is wrong everywhere is still right for extreme x, as the answers
     there are 0 or x.
@@ -443,18 +443,38 @@ def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor)
     ((name, x),) = scene.call.args.items()
     if x.shape != bad.shape or not 3 <= int(bad.sum()) <= bad.numel() // 2:
         return []
-    for words, values, sign in ((name, x.double(), 1), (name, x.double(), -1), (f"|{name}|", x.double().abs(), 1)):
-        lowest, highest = float((sign * values)[bad].min()), float((sign * values)[~bad].max())
-        if highest < lowest and _of_each_element(scene, output, right, bad):
-            if words != name or abs(highest) > NEAR_0 * min(float(values.abs().max()), 1.0):
-                cause = "a formula that overflows, loses its digits or is cut off there"
-            elif sign > 0:
-                cause = "a formula that does not hold for positive numbers"
-            else:
-                cause = "a formula that does not hold for negative numbers, such as |x|, a logarithm or a power by way of one"
-            where = f"{words} is {'above' if sign > 0 else 'below'} {sign * highest:.6g}"
-            return [f"wrong just where {where}: consistent with {cause}"]
+    for words, values in ((name, x.double()), (f"|{name}|", x.double().abs())):
+        wrong, passed = values[bad], values[~bad]
+        low, high = float(wrong.min()), float(wrong.max())
+        below, above = passed[passed < low], passed[passed > high]
+        if len(below) + len(above) < len(passed) or not _of_each_element(scene, output, right, bad):
+            continue
+        if len(below) and len(above):
+            return [f"wrong {words} {_within(low, high, float(below.max()), float(above.min()))}"]
+        bound = float(below.max() if len(below) else above.min())
+        if words != name or abs(bound) > NEAR_0 * min(float(values.abs().max()), 1.0):
+            cause = "a formula that overflows, loses its digits or is cut off there"
+        elif len(below):
+            cause = "a formula that does not hold for positive numbers"
+        else:
+            cause = (
+                "a formula that does not hold for negative numbers, such as |x|, a logarithm or a power by way of one"
+            )
+        return [
+            f"wrong just where {words} is {'above' if len(below) else 'below'} {bound:.6g}: consistent with {cause}"
+        ]
     return []
+
+
+def _within(low: float, high: float, below: float, above: float) -> str:
+    """The interval from `low` to `high`, with the fewest digits that keep out `below` and `above`, where the output is right."""
+    if low == high:
+        return f"are all {low:.17g}"
+    for digits in (3, 4, 6, 9, 17):
+        words = f"lie between {low:.{digits}g} and {high:.{digits}g}"
+        if below < float(f"{low:.{digits}g}") < float(f"{high:.{digits}g}") < above:
+            break
+    return words
 
 
 def _where(bad: torch.Tensor, why: bool) -> str:
