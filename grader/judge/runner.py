@@ -203,7 +203,7 @@ class Runner:
 
     def _pattern(self, wrong: BoundCase) -> str:
         """On which levels a wrong answer hangs, from a few more cases of its part, which get no results; "" if they do not
-        tell. Ends at a case that gives no answer: its worker is lost, or slow.
+        tell. Ends at a case that neither passes nor fails: its worker has crashed, say, or is slow.
         """
         of_part = wrong.place.of_part
         self._asked_alone.add(of_part)
@@ -216,7 +216,7 @@ class Runner:
             with suppress(Exception):  # with the reason why it is not run
                 self.skip.check(case.place, case)
                 error = self.do(case).error
-                if error is not None and not (isinstance(error, Fault) and error.whose == "answer"):
+                if error is not None and not (isinstance(error, Fault) and error.outcome == "failed"):
                     break
                 outcomes[case.name] = "passed" if error is None else "failed"
         return pattern(wrong.part, outcomes)

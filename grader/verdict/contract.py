@@ -68,7 +68,7 @@ def needed_for_a_pattern(part: Part, outcomes: Mapping[str, Outcome]) -> Iterato
 def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
     """A sentence on which levels decide whether a case fails; "" if they do not, or if every case fails.
 
-    Cases count that ran, that have a level of every factor, and whose passing tells something.
+    Cases count that ran, that have a level, and whose passing tells something.
     """
     failed, passed = _counted(part, outcomes)
     if len(failed) < LEAST_FAILED or not passed:
@@ -85,8 +85,9 @@ def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
 
 
 def _counted(part: Part, outcomes: Mapping[str, Outcome]) -> tuple[list[Case], list[Case]]:
-    """The cases with a level of every factor that failed, and those that passed."""
-    cases = [one for one in part.cases if len(one.levels) == len(part.factors) > 0]
+    """The cases with a level that failed, and those that passed, each with the base level of the factors that it does not name."""
+    base = {factor.name: factor.levels[0].name for factor in part.factors}
+    cases = [one.model_copy(update={"levels": base | one.levels}) for one in part.cases if one.levels]
     failed = [one for one in cases if _went_wrong(outcomes.get(one.name))]
     return failed, [one for one in cases if outcomes.get(one.name) == "passed" and one.degenerate is None]
 
