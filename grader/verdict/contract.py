@@ -73,15 +73,30 @@ def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
     failed, passed = _counted(part, outcomes)
     if len(failed) < LEAST_FAILED or not passed:
         return ""
-    alone = {name for name, outcome in outcomes.items() if _went_wrong(outcome)}
-    levels = _levels(part, failed, passed, alone) or _pair(part, failed, passed)
-    if not levels:
+    sure = {factor.name: _mostly_failed(factor, outcomes, failed, passed) for factor in part.factors}
+    left, told = failed, list[dict[str, set[str]]]()  # as few factors as explain all failures, with the levels that do
+    while left:
+        explained = {name: sum(case.levels[name] in sure[name] for case in left) for name in sure}
+        most = max(explained, key=explained.__getitem__)
+        if not explained[most]:
+            told = _pair(part, failed, passed)
+            break
+        told.append({most: sure[most]})
+        left = [case for case in left if case.levels[most] not in sure[most]]
+    if not told:
         return ""
-    words = "; or ".join(_words(part, one) for one in levels)
-    met = [case for case in passed if any(_has(case, one) for one in levels)]
+    words = "; or ".join(
+        " and ".join(
+            " or ".join(level.words for level in factor.levels if level.name in levels[factor.name])
+            for factor in part.factors
+            if factor.name in levels
+        )
+        for levels in told
+    )
+    met = [case for case in passed if any(all(case.levels[one] in levels[one] for one in levels) for levels in told)]
     how = "mostly with" if met else "whenever it is"
-    count = f"{len(failed)} of {len(failed) + len(met)}; passes otherwise: {len(passed) - len(met)} of {len(passed) - len(met)}"
-    return f"fails {how} {words}: {count}"
+    right = len(passed) - len(met)
+    return f"fails {how} {words}: {len(failed)} of {len(failed) + len(met)}; passes otherwise: {right} of {right}"
 
 
 def _counted(part: Part, outcomes: Mapping[str, Outcome]) -> tuple[list[Case], list[Case]]:
@@ -92,37 +107,16 @@ def _counted(part: Part, outcomes: Mapping[str, Outcome]) -> tuple[list[Case], l
     return failed, [one for one in cases if outcomes.get(one.name) == "passed" and one.degenerate is None]
 
 
-def _has(case: Case, levels: Mapping[str, Collection[str]]) -> bool:
-    return all(case.levels[name] in those for name, those in levels.items())
-
-
 def _went_wrong(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome != "passed" and outcome not in UNDECIDED
 
 
-def _levels(
-    part: Part, failed: Collection[Case], passed: Collection[Case], alone: Collection[str]
-) -> list[dict[str, set[str]]]:
-    """The fewest factors whose levels explain all failures: each with the levels that mostly fail."""
-    left, found = list(failed), list[dict[str, set[str]]]()
-    sure = {one.name: _mostly_failed(one, failed, passed, alone) for one in part.factors}
-    while left:
-        name, own = max(
-            ((name, sum(case.levels[name] in sure[name] for case in left)) for name in sure), key=lambda one: one[1]
-        )
-        if own == 0:
-            return []
-        found.append({name: sure[name]})
-        left = [case for case in left if case.levels[name] not in sure[name]]
-    return found
-
-
 def _mostly_failed(
-    factor: Factor, failed: Collection[Case], passed: Collection[Case], alone: Collection[str]
+    factor: Factor, outcomes: Mapping[str, Outcome], failed: Collection[Case], passed: Collection[Case]
 ) -> set[str]:
-    """The levels of a factor with which cases mostly fail, one of them the case that tries the level `alone`."""
+    """The levels of a factor that fail alone, and with which cases mostly fail."""
     bad, good = (Counter(case.levels[factor.name] for case in cases) for cases in (failed, passed))
-    names = (level.name for level in factor.levels[1:] if level.name in alone)
+    names = (level.name for level in factor.levels[1:] if _went_wrong(outcomes.get(level.name)))
     return {name for name in names if bad[name] >= MOSTLY * (bad[name] + good[name])}
 
 
@@ -134,13 +128,3 @@ def _pair(part: Part, failed: Collection[Case], passed: Collection[Case]) -> lis
         if len(met) == 1 and met.isdisjoint(tuple(case.levels[name] for name in pair) for case in passed):
             found.append({name: {level} for name, level in zip(pair, min(met), strict=True)})
     return found if len(found) == 1 else []
-
-
-def _words(part: Part, levels: Mapping[str, Collection[str]]) -> str:
-    return " and ".join(
-        " or ".join(_in_words(factor, levels[factor.name])) for factor in part.factors if factor.name in levels
-    )
-
-
-def _in_words(factor: Factor, names: Collection[str]) -> Iterator[str]:
-    return (level.words for level in factor.levels if level.name in names)

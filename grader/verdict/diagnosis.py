@@ -15,9 +15,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from grader.problem import Call, Mistakes
 from grader.protocol import LaunchedKernel
-from grader.verdict.causes import CONDITION, OF_INFINITY, OF_NAN, OF_STRIDES
+from grader.verdict.causes import OF_INFINITY, OF_NAN
 from grader.verdict.fill import holds_fill
 from grader.verdict.suspects import Scene, explanations
 
@@ -71,7 +70,6 @@ def explain_call(
         more = odd + more
         if mine is None:
             more[1:1] = _by_input(scene, name, expected[name], bad[name])
-            more[:0] = _odd_strides(scene.call) if is_first else []
         elif mine.outputs[0] == name:
             more.insert(0, mine.sentence)
         lines += [head, *more]
@@ -84,33 +82,12 @@ def explain_call(
                 f"of the same call {' and '.join(right)} {'are' if len(right) > 1 else 'is'} right: "
                 f"what only {' and '.join(wrong)} needs is worth a look"
             )
-    remark = getattr(scene.mistakes, "remark", None)
-    if remark is not None and not mistakes.keys() >= set(wrong) and (sentence := remark(scene.call)):
-        lines.append(sentence)
     few = [
         name  # a single wrong element is in its first sentence already
         for name in wrong
         if scene.before is None and got[name].numel() <= FEW and (got[name].numel() > 1 or not bool(bad[name].any()))
     ]
     return lines + [_whole(name, got[name], expected[name], bad[name]) for name in few]
-
-
-def kinds_of(call: Call, mistakes: Mistakes | None) -> set[str]:
-    """The conditions (see `causes.borne_out`) that are not about a case with this call."""
-    remark = getattr(mistakes, "remark", lambda _: "")
-    return {found[1] for line in (*_odd_strides(call), remark(call)) if (found := CONDITION.search(line))}
-
-
-def _odd_strides(call: Call) -> list[str]:
-    """A sentence about the call's first tensor that is not contiguous; none if all are."""
-    upstream = {} if call.upstream is None else {"the upstream gradient": call.upstream}
-    for name, tensor in {**upstream, **call.args}.items():
-        if not tensor.is_contiguous():
-            return [
-                f"in this case {name} is not contiguous, its strides are {tensor.stride()}, and the cases with contiguous "
-                f"inputs pass: consistent with {OF_STRIDES}"
-            ]
-    return []
 
 
 def differs(name: str, first: torch.Tensor, second: torch.Tensor) -> list[str]:

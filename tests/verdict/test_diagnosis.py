@@ -956,18 +956,6 @@ def test_outputs_that_are_right_are_named_beside_an_unexplained_one() -> None:
     assert any(line.startswith("of the same call dq and dv are right") for line in lines)
 
 
-def test_two_lengths_are_pointed_out_where_nothing_explains_an_output() -> None:
-    words = "in this call there are 40 queries and 70 keys, and the cases with as many of both pass: consistent with"
-    call = attention_call(keys=70, backward=True)
-    a = Backward(call)
-    for wrong in ({"dk": normal(2, 70, 16)}, {"dk": normal(2, 70, 16), "dv": a.s.exp().mT @ a.do}):
-        lines = told(call, attention_oracle, wrong)
-        assert lines[-1].startswith(words)
-        assert any("without the logsumexp" in line for line in lines) == ("dv" in wrong)
-    for other, of_other in ((PLAIN, {"dk": normal(2, 40, 16)}), (call, a.of_ds(4 * a.ds))):
-        assert not any("queries and" in line for line in told(other, attention_oracle, of_other))
-
-
 GELUS: dict[str, Form] = {
     "with erf": torch.nn.functional.gelu,
     "as x σ(1.702 x)": lambda x: x * torch.sigmoid(1.702 * x),
@@ -1090,12 +1078,6 @@ LONG_SOFTMAXES = [
         normal(50, 20).t(),
         lambda x: torch.softmax(x.as_strided((20, 50), (50, 1)), -1),
     ),
-    # Strides that would leave the memory are not tried.
-    Mistake(
-        "in this case x is not contiguous, its strides are (0, 0), and the cases with contiguous inputs pass: consistent with",
-        normal(1).expand(20, 50),
-        lambda _: torch.zeros(20, 50),  # which is a pattern, and is told below
-    ),
 ]
 
 
@@ -1115,7 +1097,7 @@ LONG_SOFTMAXES = [
 def test_a_usual_mistake_is_named_in_the_second_line(words: str, call: Call, oracle: Oracle, form: Form) -> None:
     first, second, *_ = told(call, oracle, form(*(one.double() for one in call.args.values())))
     assert re.search("is the first wrong element: expected|is off by small errors everywhere$", first)
-    assert re.match("[oy] is (what comes out|not finite where)|in this case x is not contiguous", second)
+    assert re.match("[oy] is (what comes out|not finite where)", second)
     assert words in second
     assert ": consistent with " in second
 
