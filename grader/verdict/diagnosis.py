@@ -28,9 +28,6 @@ FEW = 8  # Outputs of up to 8 elements are printed in full.
 SAME_VALUES = 2e-3  # Sorted outputs that differ by less hold the right values in another order.
 SMALLEST_ROW_FACTOR = 1e-4  # A row's factor closer to 1 is rounding, not a wrong sum.
 LEFT_OVER = 32  # Of an output with fewer elements all may be left over at the end.
-# An error of up to so many roundings to 16 bits is low precision, and no more than this share of the value:
-FEW_ROUNDINGS = 100
-SMALL = 0.05
 # As a share of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from 0.
 NEAR_0 = 0.1
 
@@ -373,24 +370,6 @@ def _permuted(seen: Seen) -> str:
     return ""
 
 
-def _few_digits(seen: Seen) -> str:
-    """A 16-bit output whose errors are a few roundings large."""
-    if seen.got.element_size() != 2:
-        return ""
-    size = seen.expected.abs()
-    row = size.amax(-1, keepdim=True) if size.ndim > 1 else size.clamp(min=1)
-    error = ((seen.got64 - seen.expected).abs() / torch.maximum(size, 1e-3 * row))[seen.bad]
-    worst = float(error.max())
-    roundings = worst / torch.finfo(seen.got.dtype).eps
-    if not (roundings <= FEW_ROUNDINGS and worst <= SMALL):
-        return ""
-    kind = str(seen.got.dtype).removeprefix("torch.")
-    return (
-        f"the errors are small, up to {roundings:.0f} times {kind}'s rounding: consistent with intermediate results in too low "
-        f"a precision, {kind} where float32 is needed"
-    )
-
-
 def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
     scale = float(second.abs().nan_to_num(0, 0, 0).max()) if second.numel() else 0.0
     return scale > 0 and bool(((first - second).abs() <= CLOSE * scale).all())
@@ -498,7 +477,6 @@ PATTERNS: tuple[Callable[[Seen], str], ...] = (
     _constant_output,
     _transposed,
     _factor,
-    _few_digits,
     _row_factor,
     _permuted,
 )
