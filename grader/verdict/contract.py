@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from itertools import combinations, islice
+from itertools import combinations, islice, zip_longest
 
 from grader.assignment import Case, Factor, Part
 from grader.report.model import UNDECIDED, Outcome
 
 LEAST_FAILED = 2  # failures that a sentence must explain
-ALL_WRONG = 3  # failures, and no case that passes: everything is wrong, and no level matters
+BASE_WRONG = 3  # failures, and fewer cases that pass: what all of these share is wrong, and no level matters
 MOST_COMBINATIONS = 4  # that a check asks for one sentence
 MOSTLY = 0.75  # of the cases with a level that is told to fail
 
@@ -50,15 +50,17 @@ def needed_for_a_pattern(part: Part, outcomes: Mapping[str, Outcome]) -> Iterato
     """Cases that may let `pattern` say why one has failed: those of one level each, then, as long as too few have failed,
     combinations with a level that fails alone. `outcomes` is to hold a case's outcome before the next case is taken.
     """
-    levels = {(factor.name, level.name) for factor in part.factors for level in factor.levels[1:]}
-    names, unasked = {name for _, name in levels}, [one for one in part.cases if one.name not in outcomes]
-    for case in (one for one in unasked if one.name in names):
-        is_right = any(outcomes.get(one.name) == "passed" and one.degenerate is None for one in part.cases)
-        if not is_right and sum(map(_went_wrong, outcomes.values())) >= ALL_WRONG:
+    # One level of each factor, then another of each: whether the base is right is known soon.
+    others = [[(factor.name, level.name) for level in factor.levels[1:]] for factor in part.factors]
+    levels = [one for ones in zip_longest(*others) for one in ones if one is not None]
+    unasked = {one.name: one for one in part.cases if one.name not in outcomes}
+    for case in [unasked[name] for _, name in levels if name in unasked]:
+        right = sum(outcomes.get(one.name) == "passed" and one.degenerate is None for one in part.cases)
+        if sum(map(_went_wrong, outcomes.values())) >= max(BASE_WRONG, right + 1):
             return
         yield case
     wrong = {one for one in levels if _went_wrong(outcomes.get(one[1]))}
-    with_one = (one for one in unasked if one.is_combination and not wrong.isdisjoint(one.levels.items()))
+    with_one = (one for one in unasked.values() if one.is_combination and not wrong.isdisjoint(one.levels.items()))
     for case in islice(with_one, MOST_COMBINATIONS):
         if len(_counted(part, outcomes)[0]) >= LEAST_FAILED:
             return
@@ -86,11 +88,7 @@ def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
     if not told:
         return ""
     words = "; or ".join(
-        " and ".join(
-            " or ".join(level.words for level in factor.levels if level.name in levels[factor.name])
-            for factor in part.factors
-            if factor.name in levels
-        )
+        " and ".join(_in_words(factor, levels[factor.name]) for factor in part.factors if factor.name in levels)
         for levels in told
     )
     met = [case for case in passed if any(all(case.levels[one] in levels[one] for one in levels) for levels in told)]
@@ -114,10 +112,19 @@ def _went_wrong(outcome: Outcome | None) -> bool:
 def _mostly_failed(
     factor: Factor, outcomes: Mapping[str, Outcome], failed: Collection[Case], passed: Collection[Case]
 ) -> set[str]:
-    """The levels of a factor that fail alone, and with which cases mostly fail."""
+    """The levels of a factor with which cases mostly fail, and which fail alone unless it is the base; none if all do."""
     bad, good = (Counter(case.levels[factor.name] for case in cases) for cases in (failed, passed))
-    names = (level.name for level in factor.levels[1:] if _went_wrong(outcomes.get(level.name)))
-    return {name for name in names if bad[name] >= MOSTLY * (bad[name] + good[name])}
+    base = factor.levels[0].name
+    names = {name for name in bad if bad[name] >= MOSTLY * (bad[name] + good[name])}
+    names = {name for name in names if name == base or _went_wrong(outcomes.get(name))}
+    return names if good.keys() - names else set()
+
+
+def _in_words(factor: Factor, names: Collection[str]) -> str:
+    """Levels in words, or the others of the factor where these are most of them."""
+    all_but = 2 * len(names) > len(factor.levels) and factor.levels[0].name in names
+    shown = (level.words for level in factor.levels if (level.name in names) != all_but)
+    return f"{'anything but ' * all_but}{' or '.join(shown)}"
 
 
 def _pair(part: Part, failed: Collection[Case], passed: Collection[Case]) -> list[dict[str, set[str]]]:

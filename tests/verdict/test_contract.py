@@ -90,6 +90,11 @@ def test_several_levels_of_one_factor_are_named_together() -> None:
     assert found(wrong) == "fails whenever it is a transposed x or a sliced x: 6 of 6; passes otherwise: 3 of 3"
 
 
+def test_a_base_level_that_fails_too_is_told_by_those_that_pass() -> None:
+    wrong = [*having(layout="contiguous"), *having(layout="transposed")]
+    assert found(wrong) == "fails whenever it is anything but a sliced x: 6 of 6; passes otherwise: 3 of 3"
+
+
 def test_two_faults_are_told_apart() -> None:
     words = found([*having(layout="transposed"), *having(dtype="float16")])
     assert words.startswith("fails whenever it is ")
@@ -111,12 +116,12 @@ def test_there_is_no_pattern_where_all_fail_or_chance_decides() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "asked", "words"), [
-    (having(layout="transposed"), ["sliced", "float16", "pair-3"],
+    (having(layout="transposed"), ["float16", "sliced", "pair-3"],
      "fails whenever it is a transposed x: 2 of 2; passes otherwise: 2 of 2"),
     (having(layout="sliced"), ["transposed", "float16", "pair-5"],
      "fails whenever it is a sliced x: 2 of 2; passes otherwise: 2 of 2"),
-    (list(LEVELS), ["sliced", "float16"], ""),  # nothing is right, so no level matters
-    (["pair-6"], ["transposed", "sliced", "float16"], ""),
+    (list(LEVELS), ["float16", "sliced"], ""),  # what they share is wrong, so no level matters
+    (["pair-6"], ["transposed", "float16", "sliced"], ""),
 ])  # fmt: skip
 def test_a_check_asks_the_cases_that_it_needs_for_a_sentence(wrong: list[str], asked: list[str], words: str) -> None:
     """After a first wrong answer, which is not asked for again."""
