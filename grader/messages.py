@@ -128,8 +128,15 @@ class CaseStarted(OfPart):
 
 
 class CaseDone(OfPart):
+    """A case has ended.
+
+    Attributes:
+        pattern: as `PartResult.pattern`, of a wrong answer that ends a check.
+    """
+
     event: Literal["case_done"] = "case_done"
     result: CaseResult
+    pattern: str = ""
 
 
 class CaseNote(Message):

@@ -82,11 +82,7 @@ class Cost(NamedTuple):
 
 
 class Mistakes(Protocol):
-    """The interface of `mistakes.py`: usual mistakes in this assignment.
-
-    The file may also define `remark(call)`: a sentence about the inputs, or "", for the student if no mistake explains
-    the outputs.
-    """
+    """The interface of `mistakes.py`: usual mistakes in this assignment."""
 
     def suspects(self, call: Call, got: Mapping[str, torch.Tensor], first: int) -> Iterable[Any]:
         """Mistakes (`grader.verdict.suspects.Suspect`) that may have led to the outputs `got`. The first wrong element

@@ -40,17 +40,6 @@ def suspects(call: Call, got: Mapping[str, Tensor], first: int) -> Iterator[Susp
         yield Suspect(words, cause, lambda: outputs(form), part=slice(first, first + 1))
 
 
-def remark(call: Call) -> str:
-    """A sentence about the numbers of queries and keys; "" if they are equal."""
-    n, m = (call.args[name].shape[1] for name in "qk")
-    if n == m:
-        return ""
-    return (
-        f"in this call there are {n} queries and {m} keys, and the cases with as many "
-        "of both pass: consistent with an offset or a bound that takes one number for the other"
-    )
-
-
 def _more_keys(count: int) -> str:
     return f"{count} more key{'s' if count > 1 else ''}"
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from grader.protocol import FILL_BYTE, SAMPLE_CUT
 from grader.report.model import OutputError
 from grader.verdict import diagnosis
 
-SMALLER, OTHERS = "the smaller cases", "the other cases"  # conditions, see `causes.borne_out`
+FEW_ELEMENTS = 2**16 + 3  # of a case with `cpu_windows`, that are tried alone where all of them go wrong
 OF_OTHERS = 1000  # first call numbers of `together`'s other inputs, above the `calls` of any case
 
 
@@ -39,10 +39,6 @@ class CallGrader:
 
     def grade(self, case: BoundCase, worker: Worker, evidence: Evidence) -> None:
         """Grade the case's calls. Raises Fault: an answer is wrong, there was none, or the case itself is at fault."""
-        if case.case.pieces > 1:
-            evidence.kinds.add(SMALLER)
-        if case.case.together > 1 or case.case.calls > 1:
-            evidence.kinds.add(OTHERS)
         for number in range(case.case.calls):
             self._grade_call(case, worker, number, evidence)
 
@@ -52,9 +48,6 @@ class CallGrader:
             self._run_in_pieces(case, worker, number, evidence)
             return
         call = case.inputs(self.run.seed, number, self.run.device)
-        evidence.kinds |= diagnosis.kinds_of(call, case.problem.mistakes)
-        if call.backwards > 1:
-            evidence.kinds.add(OTHERS)
         if sample:
             self._run_sample(case, worker, call, evidence)
             return
@@ -121,16 +114,27 @@ class CallGrader:
         windows = case.case.cpu_windows
         elements = windows * max(tensor.numel() for tensor in call.args.values()) - SAMPLE_CUT
         cause = "consistent with an index or a length kept in 32 bits, int or float"
-        hint = f"with {elements:,} elements, more than an int can count, and {SMALLER} pass: {cause}"
+        hint = f"with {elements:,} elements, more than an int can count, and not with {FEW_ELEMENTS:,}: {cause}"
+        few = replace(call, args={name: tensor.reshape(-1)[:FEW_ELEMENTS] for name, tensor in call.args.items()})
         try:
             (got,) = self._answers(case, worker, [call], evidence, windows=windows)
         except Fault as fault:
             if fault.outcome != "failed" or fault.whose == "answer":
                 raise
-            raise Fault.wrong(fault.message, (hint,)) from None
+            raise Fault.wrong(fault.message, (hint,) * self._is_right(case, worker, few)) from None
         if all(bool((output.view(torch.uint8) == FILL_BYTE).all()) for output in got.values()):
-            raise Fault.wrong("nothing was written by any of the blocks that were tried", (hint,))
+            told = (hint,) * self._is_right(case, worker, few)
+            raise Fault.wrong("nothing was written by any of the blocks that were tried", told)
         evidence.words = "only where it reads and writes was looked at: its values show on a GPU"
+
+    def _is_right(self, case: BoundCase, worker: Worker, call: Call) -> bool:
+        """Whether the worker answers a call that is made alone, and rightly."""
+        try:
+            (got,) = self._answers(case, worker, [call], Evidence())
+            self.comparison.compare(case, call, got, Evidence(), drawn=True)
+        except Fault:
+            return False
+        return True
 
     def _run_together(self, case: BoundCase, worker: Worker, calls: list[Call], evidence: Evidence) -> None:
         """Make several calls before any result is compared. With gradients, all forward passes run before the backward
@@ -155,8 +159,9 @@ class CallGrader:
                         first = "last" if reverse else "first"
                         order = f"all forward passes ran before the backward passes, of which that of the {first} call came first"
                         cause = "something that a forward pass keeps elsewhere than in ctx and the next one overwrites"
-                    hint = f"{order}, and {OTHERS} pass: consistent with {cause}"
-                    raise Fault.wrong(words, (hint, *failed.details), failed.map) from None
+                    hint = f"{order}; made alone, this call is right: consistent with {cause}"
+                    hints = (hint,) if self._is_right(case, worker, call) else ()
+                    raise Fault.wrong(words, (*hints, *failed.details), failed.map) from None
             check_launches(evidence.launches, got[0].values(), case.assignment)
 
     def _run_in_pieces(self, case: BoundCase, worker: Worker, number: int, evidence: Evidence) -> None:

@@ -14,7 +14,6 @@ class Evidence:
     """Measurements of a case, check or speed case; the report shows them, however the case ends."""
 
     given: tuple[str, ...] = ()  # inputs of the last call (see `described`)
-    kinds: set[str] = field(default_factory=set)  # conditions of other cases' causes that are not about this one
     errors: list[OutputError] = field(default_factory=list)
     time_s: float = 0.0
     kernels: tuple[RanKernel, ...] = ()  # run by the GPU in the last call, if that was profiled
@@ -26,6 +25,7 @@ class Evidence:
     bands: tuple[BandResult, ...] = ()
     measured: SpeedMeasurement | None = None
     words: str = ""  # of a passed check, or of a speed case that was not measured to the end
+    pattern: str = ""  # of the wrong answer that ends a check (`contract.pattern`)
 
 
 def described(call: Call, windows: int = 1) -> tuple[str, ...]:

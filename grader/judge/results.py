@@ -40,7 +40,7 @@ from grader.report.model import (
     worst,
 )
 from grader.verdict.advice import advice
-from grader.verdict.causes import CONDITION, borne_out, with_maps_of_causes
+from grader.verdict.causes import borne_out, with_maps_of_causes
 from grader.verdict.contract import fails_alone_too, pattern
 from grader.verdict.hints import hints
 from grader.verdict.policy import about_import
@@ -64,7 +64,6 @@ class Results:
     Attributes:
         canary: asked if a failure may be the machine's.
         cases, speed: results by assignment, part and name.
-        kinds: the `Evidence.kinds` of the cases that ran, by part and name.
         stopped: title of the first failed case by assignment, if the request stops early.
     """
 
@@ -74,7 +73,6 @@ class Results:
     compilation: Compilation
     cases: dict[tuple[str, str, str], CaseResult] = field(init=False, default_factory=dict)
     speed: dict[tuple[str, str, str], SpeedCaseResult] = field(init=False, default_factory=dict)
-    kinds: dict[tuple[str, str], dict[str, set[str]]] = field(init=False, default_factory=dict)
     stopped: dict[str, str] = field(init=False, default_factory=dict)
 
     def keep(self, place: ReportPlace, error: BaseException | None, evidence: Evidence, is_check: bool = False) -> None:
@@ -86,9 +84,6 @@ class Results:
         end = _end(self._looked_into(place, error), place.assignment.spec, asserts=is_check)
         if evidence.given and end["outcome"] not in NOT_OF_THE_MACHINE:
             end["diagnosis"] = with_input(end["diagnosis"], end["message"], evidence.given, place.title)
-        combines = any(case.name == place.name and case.is_combination for case in place.part.cases)
-        if combines:  # it differs from others in much at once: that they pass shows no cause
-            end["diagnosis"] = tuple(line for line in end["diagnosis"] if CONDITION.search(line) is None)
         end["message"] = end["message"] or evidence.words
         result = CaseResult(
             name=place.name,
@@ -99,13 +94,12 @@ class Results:
             **end,
         )
         self.cases[place.key] = result
-        if not is_check and not combines:
-            self.kinds.setdefault(place.of_part, {})[place.name] = evidence.kinds
         if self.run.request.stop_early and result.outcome not in ("passed", "skipped"):
             self.stopped.setdefault(place.assignment.name, place.title)
-        so_far = borne_out(self.of_part(place), self.kinds.get(place.of_part, {}))
+        so_far = borne_out(self.of_part(place))
         (shown,) = (one for one in so_far if one.name == place.name)
-        self.run.emit(CaseDone(assignment=place.assignment.name, part=place.part.name, result=shown))
+        name, part = place.of_part
+        self.run.emit(CaseDone(assignment=name, part=part, result=shown, pattern=evidence.pattern))
 
     def keep_speed(
         self,
@@ -226,7 +220,7 @@ class Results:
             if results[case.name].outcome not in ("passed", *UNDECIDED):
                 follows = fails_alone_too(part, case, outcomes)
                 results[case.name] = results[case.name].model_copy(update={"follows": follows})
-        told = borne_out(list(results.values()), self.kinds.get((assignment.name, part.name), {}))
+        told = borne_out(list(results.values()))
         results = dict(zip(results, with_maps_of_causes(told), strict=True))
         graded = {
             name: Graded(outcomes[name], shows.get(name, True), bool(result.follows))

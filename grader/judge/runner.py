@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from traceback import clear_frames
 
@@ -30,6 +31,8 @@ from grader.judge.skip import SkipReasons
 from grader.judge.workers import Workers
 from grader.pool.fault import Fault
 from grader.pool.worker import Worker
+from grader.report.model import Outcome
+from grader.verdict.contract import needed_for_a_pattern, pattern
 
 KEPT = (
     "the same case is right in a new process, without the cases before it: consistent with something that is kept from one call to the "
@@ -189,7 +192,30 @@ class Runner:
                 self.compilation.check(work)
             except Fault as found:
                 error = found
+        checks_in_turn = self.run.request.stop_early and self.run.lane_count == 1
+        if checks_in_turn and isinstance(work, BoundCase) and isinstance(error, Fault) and error.whose == "answer":
+            done.evidence.pattern = self._pattern(work)
         self.results.keep(self._place(work), error, done.evidence, is_check=isinstance(work, BoundCheck))
+
+    def _pattern(self, wrong: BoundCase) -> str:
+        """On which levels a wrong answer hangs, from a few more cases of its part, which get no results; "" if they do not
+        tell. Ends at a case that neither passes nor fails: its worker has crashed, say, or is slow.
+        """
+        of_part = wrong.place.of_part
+        self._asked_alone.add(of_part)
+        outcomes: dict[str, Outcome] = {one.name: one.outcome for one in self.results.of_part(wrong.place)}
+        outcomes[wrong.name] = "failed"
+        cases = {one.name: one for one in self.run.cases if one.place.of_part == of_part}
+        for needed in needed_for_a_pattern(wrong.part, outcomes):
+            case = cases[needed.name]
+            outcomes[case.name] = "skipped"
+            with suppress(Exception):  # with the reason why it is not run
+                self.skip.check(case.place, case)
+                error = self.do(case).error
+                if error is not None and not (isinstance(error, Fault) and error.outcome == "failed"):
+                    break
+                outcomes[case.name] = "passed" if error is None else "failed"
+        return pattern(wrong.part, outcomes)
 
     def _place(self, work: Work) -> ReportPlace:
         """The place of a case or check in the report, which tells what is smaller on the CPU."""

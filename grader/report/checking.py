@@ -92,21 +92,20 @@ class CheckView(LiveView):
             case CaseStarted():
                 self._now = event
             case CaseDone():
-                self._done(event.assignment, event.result)
+                self._done(event, self._tallies[event.assignment])
             case _:
                 pass
 
-    def _done(self, assignment: str, result: CaseResult) -> None:
-        tally = self._tallies[assignment]
-        tally.done += 1
+    def _done(self, event: CaseDone, tally: _Tally) -> None:
+        tally.done, result = tally.done + 1, event.result
         if result.outcome == "passed":
             tally.passed.append(result.title)
         elif result.outcome != "skipped" and not tally.stopped:
             tally.stopped = True
-            self._show(tally.file, result, tally)
+            self._show(tally.file, result, tally, event.pattern)
             ran = result.errors or result.time_s or tally.passed
             if ran and result.outcome not in ("forbidden", "not_implemented"):
-                self._with_inputs.append(assignment)
+                self._with_inputs.append(event.assignment)
         if tally.done == tally.total and not tally.stopped:
             left = tally.total - len(tally.passed)
             more = f", {left} skipped" if left else ""
@@ -116,7 +115,7 @@ class CheckView(LiveView):
             mark = STYLE["passed" if tally.passed else "skipped"]
             self._console.print(Text.assemble(mark, " ", (tally.file, "bold"), plain(f"  {told}")))
 
-    def _show(self, file: str, result: CaseResult, tally: _Tally) -> None:
+    def _show(self, file: str, result: CaseResult, tally: _Tally, pattern: str = "") -> None:
         mark, style = STYLE[result.outcome]
         if result.outcome == "not_implemented":
             passed = f" ({tally.counted} passed)" if tally.passed else ""
@@ -124,7 +123,8 @@ class CheckView(LiveView):
             return
         self.mistakes += 1
         first, *others = case_view(result, Detail(letters=LETTERS))
-        blocks: list[RenderableType] = [Styled(first, "bold"), *(Padding(one, (1, 0, 0, 0)) for one in others)]
+        above: list[RenderableType] = [plain(pattern, "bold")] if pattern else []
+        blocks: list[RenderableType] = [Padding(one, (1, 0, 0, 0)) for one in others]
         folded = []
         if tally.passed:
             names = tally.counted if len(tally.passed) > NAMED else ", ".join(tally.passed)
@@ -138,12 +138,17 @@ class CheckView(LiveView):
         if self._place is not None:
             words = " ".join(f"{name}:{ended} {within(result.message, LETTERS)}".split())
             self._console.print(plain(f"{self._place(result, file)}: error: {words}"), soft_wrap=True)
-            self._console.print(Padding(Group(*blocks[1:]), (0, 0, 0, 4)))
+            self._console.print(Padding(Group(*above, *blocks), (0, 0, 0, 4)))
             return
         title = Text.assemble((f"{mark} {file}", style), "  ", plain(name, "bold"), (ended, style))
         tries = plain(result.tries, "dim") if result.tries not in ("", name) and not result.of_file else None
         panel = Panel(
-            Group(*blocks), title=title, title_align="left", subtitle=tries, subtitle_align="left", border_style="red"
+            Group(*above, Styled(first, "bold"), *blocks),
+            title=title,
+            title_align="left",
+            subtitle=tries,
+            subtitle_align="left",
+            border_style="red",
         )
         self._console.print(panel)
 

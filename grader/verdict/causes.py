@@ -8,30 +8,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from grader.report.model import UNDECIDED, CaseResult
+from grader.report.model import CaseResult
 from grader.verdict.cells import is_telling
 
 CONSISTENT = "consistent with "
 NUMBER = re.compile(r"\[[^][]*\]|\((?:\d+, ?)*\d*\)|[-−+]?\d[\d.,]*(?:e[-+]?\d+)?%?|\b(?:inf|nan)\b")
-# A cause that depends on other cases: "..., and the smaller cases pass: consistent with ...".
-CONDITION = re.compile(rf", and (the [a-z ]+) pass: {CONSISTENT}")
 COMES_OUT = " what comes out "  # The words of a suspect begin so; OR stands between several that fit.
 OR = "; or "
 # The causes of suspects that a single element fits end so.
 ONE_NUMBER = ", or with whatever else gives this one number"
 PLACE = " is the first wrong element"  # What stands after these words in a message belongs to its case alone.
 MAX_MAPS = 3  # A part shows at most this many maps.
-# General causes, which fit any output that is not finite, or any input that is not contiguous: `diagnosis` names them
-# beside a nearer cause, or alone.
+# General causes, which fit any output that is not finite: `diagnosis` names them beside a nearer cause, or alone.
 OF_NAN = "inf − inf, 0/0, exp of a large number, or numbers from beyond an input's end, where the grader has put NaN"
 OF_INFINITY = (
     "an overflow, of what the formula makes or of exp of a number from beyond a tensor's end; or a division by 0"
 )
-OF_STRIDES = "an index that takes an input to be contiguous, or an output to have its strides"
-GENERAL = tuple(NUMBER.sub("#", words) for words in (OF_NAN, OF_INFINITY, OF_STRIDES))
+GENERAL = tuple(NUMBER.sub("#", words) for words in (OF_NAN, OF_INFINITY))
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,9 @@ def causes(cases: Iterable[CaseResult]) -> list[Cause]:
     left = [(case, _sentences(case)) for case in cases if case.outcome not in ("passed", "skipped")]
     found = []
     while left:
-        counts = Counter(key for _, sentences in left for key in _near(sentences))
+        counts = Counter[tuple[str, str]]()
+        for _, sentences in left:
+            counts.update([key for key in sentences if not _is_general(key)] or sentences.keys())
         key = max(counts, key=lambda one: counts[one])  # the first of the largest
         own = [(case, sentences[key]) for case, sentences in left if key in sentences]
         example, sentence = next((one for one in own if is_telling(one[0].map)), own[0])
@@ -72,36 +70,24 @@ def causes(cases: Iterable[CaseResult]) -> list[Cause]:
     return found
 
 
-def borne_out(cases: Sequence[CaseResult], kinds: Mapping[str, Collection[str]]) -> list[CaseResult]:
-    """A part's cases, without the causes that other cases refute.
-
-    A cause on condition that certain cases pass (CONDITION) is kept if one of these has passed and none has gone wrong. A cause from
-    one element is kept if another case names it too, or if no other case has wrong numbers.
-
-    Args:
-        kinds: for each case that ran, by name, the conditions that are not about it: a large case is none of "the smaller cases".
+def borne_out(cases: Sequence[CaseResult]) -> list[CaseResult]:
+    """A part's cases, without the causes that other cases refute: a cause from one element is kept if another case names it
+    too, or if no other case has wrong numbers.
     """
+    others = [one.diagnosis for one in cases if one.outcome == "failed" and one.errors]
+    others = [lines for lines in others if not any(line.endswith(ONE_NUMBER) for line in lines)]
 
-    def do_pass(condition: str) -> bool:
-        meant = {one.outcome for one in cases if condition not in kinds.get(one.name, (condition,))}
-        return "passed" in meant and meant <= {"passed", *UNDECIDED}
+    def kept(line: str) -> list[str]:
+        if not others or not line.endswith(ONE_NUMBER):
+            return [line]
+        output, words = _comes_out(line)
+        alike = [(output, one) for one in words.split(OR)]
+        return [one for lines in others for one in lines if _comes_out(one) in alike][:1]
 
-    def without_refuted(case: CaseResult) -> Iterator[str]:
-        others = [one for one in cases if one.outcome == "failed" and one.errors and not _is_of_one_number(one)]
-        for line in case.diagnosis:
-            if line.endswith(ONE_NUMBER) and others:
-                output, words = _comes_out(line)
-                surer = (other for one in others for other in one.diagnosis)
-                same = (one for one in surer if _comes_out(one)[0] == output and _comes_out(one)[1] in words.split(OR))
-                yield from list(same)[:1]
-            elif (found := CONDITION.search(line)) is None or do_pass(found[1]):
-                yield line
-
-    return [case.model_copy(update={"diagnosis": tuple(without_refuted(case))}) for case in cases]
-
-
-def _is_of_one_number(case: CaseResult) -> bool:
-    return any(line.endswith(ONE_NUMBER) for line in case.diagnosis)
+    return [
+        case.model_copy(update={"diagnosis": tuple(one for line in case.diagnosis for one in kept(line))})
+        for case in cases
+    ]
 
 
 def _comes_out(line: str) -> tuple[str, str]:
@@ -133,11 +119,6 @@ def with_maps_of_causes(cases: Sequence[CaseResult]) -> list[CaseResult]:
 
 def _is_general(key: tuple[str, str]) -> bool:
     return key[1].startswith(GENERAL)
-
-
-def _near(sentences: dict[tuple[str, str], str]) -> list[tuple[str, str]]:
-    """The causes of a case that are not general; all causes if each is general."""
-    return [key for key in sentences if not _is_general(key)] or list(sentences)
 
 
 def _sentences(case: CaseResult) -> dict[tuple[str, str], str]:

@@ -15,9 +15,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from grader.problem import Call, Mistakes
 from grader.protocol import LaunchedKernel
-from grader.verdict.causes import CONDITION, OF_INFINITY, OF_NAN, OF_STRIDES
+from grader.verdict.causes import OF_INFINITY, OF_NAN
 from grader.verdict.fill import holds_fill
 from grader.verdict.suspects import Scene, explanations
 
@@ -29,9 +28,6 @@ FEW = 8  # Outputs of up to 8 elements are printed in full.
 SAME_VALUES = 2e-3  # Sorted outputs that differ by less hold the right values in another order.
 SMALLEST_ROW_FACTOR = 1e-4  # A row's factor closer to 1 is rounding, not a wrong sum.
 LEFT_OVER = 32  # Of an output with fewer elements all may be left over at the end.
-# An error of up to so many roundings to 16 bits is low precision, and no more than this share of the value:
-FEW_ROUNDINGS = 100
-SMALL = 0.05
 # As a share of the largest |x|, at most of 1: a formula that is wrong on one side of 0 is right no further away from 0.
 NEAR_0 = 0.1
 
@@ -71,7 +67,6 @@ def explain_call(
         more = odd + more
         if mine is None:
             more[1:1] = _by_input(scene, name, expected[name], bad[name])
-            more[:0] = _odd_strides(scene.call) if is_first else []
         elif mine.outputs[0] == name:
             more.insert(0, mine.sentence)
         lines += [head, *more]
@@ -84,33 +79,12 @@ def explain_call(
                 f"of the same call {' and '.join(right)} {'are' if len(right) > 1 else 'is'} right: "
                 f"what only {' and '.join(wrong)} needs is worth a look"
             )
-    remark = getattr(scene.mistakes, "remark", None)
-    if remark is not None and not mistakes.keys() >= set(wrong) and (sentence := remark(scene.call)):
-        lines.append(sentence)
     few = [
         name  # a single wrong element is in its first sentence already
         for name in wrong
         if scene.before is None and got[name].numel() <= FEW and (got[name].numel() > 1 or not bool(bad[name].any()))
     ]
     return lines + [_whole(name, got[name], expected[name], bad[name]) for name in few]
-
-
-def kinds_of(call: Call, mistakes: Mistakes | None) -> set[str]:
-    """The conditions (see `causes.borne_out`) that are not about a case with this call."""
-    remark = getattr(mistakes, "remark", lambda _: "")
-    return {found[1] for line in (*_odd_strides(call), remark(call)) if (found := CONDITION.search(line))}
-
-
-def _odd_strides(call: Call) -> list[str]:
-    """A sentence about the call's first tensor that is not contiguous; none if all are."""
-    upstream = {} if call.upstream is None else {"the upstream gradient": call.upstream}
-    for name, tensor in {**upstream, **call.args}.items():
-        if not tensor.is_contiguous():
-            return [
-                f"in this case {name} is not contiguous, its strides are {tensor.stride()}, and the cases with contiguous "
-                f"inputs pass: consistent with {OF_STRIDES}"
-            ]
-    return []
 
 
 def differs(name: str, first: torch.Tensor, second: torch.Tensor) -> list[str]:
@@ -396,24 +370,6 @@ def _permuted(seen: Seen) -> str:
     return ""
 
 
-def _few_digits(seen: Seen) -> str:
-    """A 16-bit output whose errors are a few roundings large."""
-    if seen.got.element_size() != 2:
-        return ""
-    size = seen.expected.abs()
-    row = size.amax(-1, keepdim=True) if size.ndim > 1 else size.clamp(min=1)
-    error = ((seen.got64 - seen.expected).abs() / torch.maximum(size, 1e-3 * row))[seen.bad]
-    worst = float(error.max())
-    roundings = worst / torch.finfo(seen.got.dtype).eps
-    if not (roundings <= FEW_ROUNDINGS and worst <= SMALL):
-        return ""
-    kind = str(seen.got.dtype).removeprefix("torch.")
-    return (
-        f"the errors are small, up to {roundings:.0f} times {kind}'s rounding: consistent with intermediate results in too low "
-        f"a precision, {kind} where float32 is needed"
-    )
-
-
 def _agrees(first: torch.Tensor, second: torch.Tensor) -> bool:
     scale = float(second.abs().nan_to_num(0, 0, 0).max()) if second.numel() else 0.0
     return scale > 0 and bool(((first - second).abs() <= CLOSE * scale).all())
@@ -433,7 +389,7 @@ def _of_each_element(scene: Scene, output: str, right: torch.Tensor, bad: torch.
 
 
 def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor) -> list[str]:
-    """A sentence about an elementwise function that is wrong exactly for large inputs, or for small ones.
+    """A sentence about an elementwise function that is wrong exactly where x, or |x|, lies in one interval.
 
     None if most elements are wrong: a formula that is wrong everywhere is still right for extreme x, as the answers
     there are 0 or x.
@@ -443,18 +399,38 @@ def _by_input(scene: Scene, output: str, right: torch.Tensor, bad: torch.Tensor)
     ((name, x),) = scene.call.args.items()
     if x.shape != bad.shape or not 3 <= int(bad.sum()) <= bad.numel() // 2:
         return []
-    for words, values, sign in ((name, x.double(), 1), (name, x.double(), -1), (f"|{name}|", x.double().abs(), 1)):
-        lowest, highest = float((sign * values)[bad].min()), float((sign * values)[~bad].max())
-        if highest < lowest and _of_each_element(scene, output, right, bad):
-            if words != name or abs(highest) > NEAR_0 * min(float(values.abs().max()), 1.0):
-                cause = "a formula that overflows, loses its digits or is cut off there"
-            elif sign > 0:
-                cause = "a formula that does not hold for positive numbers"
-            else:
-                cause = "a formula that does not hold for negative numbers, such as |x|, a logarithm or a power by way of one"
-            where = f"{words} is {'above' if sign > 0 else 'below'} {sign * highest:.6g}"
-            return [f"wrong just where {where}: consistent with {cause}"]
+    for words, values in ((name, x.double()), (f"|{name}|", x.double().abs())):
+        wrong, passed = values[bad], values[~bad]
+        low, high = float(wrong.min()), float(wrong.max())
+        below, above = passed[passed < low], passed[passed > high]
+        if len(below) + len(above) < len(passed) or not _of_each_element(scene, output, right, bad):
+            continue
+        if len(below) and len(above):
+            return [f"wrong {words} {_within(low, high, float(below.max()), float(above.min()))}"]
+        bound = float(below.max() if len(below) else above.min())
+        if words != name or abs(bound) > NEAR_0 * min(float(values.abs().max()), 1.0):
+            cause = "a formula that overflows, loses its digits or is cut off there"
+        elif len(below):
+            cause = "a formula that does not hold for positive numbers"
+        else:
+            cause = (
+                "a formula that does not hold for negative numbers, such as |x|, a logarithm or a power by way of one"
+            )
+        return [
+            f"wrong just where {words} is {'above' if len(below) else 'below'} {bound:.6g}: consistent with {cause}"
+        ]
     return []
+
+
+def _within(low: float, high: float, below: float, above: float) -> str:
+    """The interval from `low` to `high`, with the fewest digits that keep out `below` and `above`, where the output is right."""
+    if low == high:
+        return f"are all {low:.17g}"
+    for digits in (3, 4, 6, 9, 17):
+        words = f"lie between {low:.{digits}g} and {high:.{digits}g}"
+        if below < float(f"{low:.{digits}g}") < float(f"{high:.{digits}g}") < above:
+            break
+    return words
 
 
 def _where(bad: torch.Tensor, why: bool) -> str:
@@ -501,7 +477,6 @@ PATTERNS: tuple[Callable[[Seen], str], ...] = (
     _constant_output,
     _transposed,
     _factor,
-    _few_digits,
     _row_factor,
     _permuted,
 )

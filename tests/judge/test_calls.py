@@ -72,6 +72,20 @@ def test_calls_made_together_keep_the_map(monkeypatch: pytest.MonkeyPatch) -> No
     assert failed.map == TELLING
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_other_calls_are_named_as_a_cause_where_a_call_is_right_alone(
+    monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    def answers(_run: Any, case: Any, _worker: Any, calls: Any, *_: Any, **__: Any) -> Any:
+        got = [case.problem.baseline(call) for call in calls]
+        if len(calls) > 1 or not alone:
+            got[0] = {name: torch.zeros_like(one) for name, one in got[0].items()}
+        return got
+
+    failed = failure(monkeypatch, TOGETHER, answers, comparison(TOGETHER.problem.baseline))
+    assert any("made alone, this call is right: consistent with" in line for line in failed.details) == alone
+
+
 def test_the_oracle_computes_while_the_worker_does(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
 

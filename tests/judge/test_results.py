@@ -14,7 +14,7 @@ from grader.judge.results import MISSING, Results
 from grader.pool.fault import Fault
 from grader.problem import Call
 from grader.protocol import SAMPLE_CUT
-from grader.report.model import INTERRUPTED, CaseResult, Outcome, PartResult
+from grader.report.model import INTERRUPTED, CaseResult, PartResult
 from grader.verdict.causes import MAX_MAPS
 from tests.verdict.test_causes import TELLING
 
@@ -192,7 +192,7 @@ def test_a_case_without_a_turn_is_open_and_no_fault_of_the_grader() -> None:
     assert [one.outcome for one in (*late.cases, *late.speed.cases)] == ["passed", *["infra_error"] * 3]
 
 
-def part_of(cases: list[CaseResult], kinds: dict[str, set[str]]) -> PartResult:
+def part_of(cases: list[CaseResult]) -> PartResult:
     """The part p of these cases."""
     group = SimpleNamespace(name="all", title="All", points=2.0, names=[case.name for case in cases], pairs=False)
     part: Any = SimpleNamespace(name="p", title="P", groups=[group], cases=[], factors=[], speed=[], speed_points=0.0)
@@ -201,7 +201,6 @@ def part_of(cases: list[CaseResult], kinds: dict[str, set[str]]) -> PartResult:
     run: Any = SimpleNamespace(request=SimpleNamespace(speed=False), device_name="cpu")
     results = Results(run, nobody, nobody, nobody)
     results.cases |= {("a", "p", case.name): case for case in reversed(cases)}
-    results.kinds["a", "p"] = kinds
     return results.part(assignment, part, MISSING[False])
 
 
@@ -211,16 +210,5 @@ def test_a_part_keeps_the_maps_of_its_first_causes() -> None:
         CaseResult(name=name, tries="", outcome="failed", message=f"x: consistent with {name[0]}", map=TELLING)
         for name in names
     ]
-    found = part_of(cases, {})
+    found = part_of(cases)
     assert [case.name for case in found.cases if case.map is not None] == [f"{cause}0" for cause in "abcde"[:MAX_MAPS]]
-
-
-@pytest.mark.parametrize(("outcome", "is_told"), [("passed", True), ("failed", False)])
-def test_a_cause_on_condition_is_told_if_the_condition_holds(outcome: Outcome, is_told: bool) -> None:
-    line = "with many elements, and the smaller cases pass: consistent with an int"
-    cases = [
-        CaseResult(name="large", tries="", outcome="failed", message="wrong", diagnosis=(line,)),
-        CaseResult(name="small", tries="", outcome=outcome, message="so"),
-    ]
-    found = part_of(cases, {"large": {"the smaller cases"}, "small": set()})
-    assert next(found.cases).diagnosis == ((line,) if is_told else ())

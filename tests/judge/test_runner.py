@@ -16,6 +16,7 @@ from grader.judge.files import Hangs
 from grader.judge.lanes import Lanes
 from grader.judge.runner import Runner
 from grader.pool.fault import Fault
+from tests.verdict.test_contract import FULL
 
 ASSIGNMENTS: Any = [
     SimpleNamespace(
@@ -228,6 +229,18 @@ def test_the_first_that_fails_stops_its_assignment_and_nobody_waits_for_the_rest
     run(stage)
     go_on.set()
     assert stage.kept == {"s0": "passed", "s1": "it is wrong", "g0": "passed"} | dict.fromkeys(names[2:], "stopped")
+
+
+def test_a_check_asks_for_its_sentence_until_a_case_gives_no_answer() -> None:
+    """What is asked after the first wrong answer gets no result."""
+    nobody: Any = None
+    cases = [BoundCase(ASSIGNMENTS[1], nobody, FULL, one, nobody) for one in FULL.cases]
+    stage = Stage(*cases, device="cpu", stop_early=True)
+    stage.results.of_part = lambda _place: []
+    stage.wrong = {"transposed": Fault.wrong("it is wrong"), "float16": Fault("crashed", "it crashed")}
+    run(stage)
+    assert [name for name, _ in stage.ran] == ["transposed", "float16"]
+    assert stage.kept == {one.name: "stopped" for one in cases} | {"transposed": "it is wrong"}
 
 
 def test_what_is_smaller_on_a_cpu_says_so() -> None:

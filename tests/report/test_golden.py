@@ -43,6 +43,7 @@ GOLDEN = Path(__file__).parent / "golden"
 LOST = Points(earned=0, graded=4, possible=4)
 OPEN = Points(earned=0, graded=0, possible=4)
 MASK = "only row {} of 1000 is wrong, what is left after full blocks of 64: consistent with a block that is not masked"
+PATTERN = "fails whenever it is a transposed x: 2 of 2; passes otherwise: 12 of 12"
 MAP = a_map("......", "......", "....uu", rows=1000, cell_rows=400)
 FRAMES = (
     '  File "softmax.py", line 7, in softmax_kernel\n    x = tl.load(x_ptr + row * x_row_stride)\n        ^^^^^^^~~~\n'
@@ -167,13 +168,20 @@ def shown(report: Report, width: int, verbose: bool = False) -> str:
     return out.getvalue()
 
 
-def checked(result: CaseResult, report: Report | None = None, place: Any = None, left: int = 0, width: int = 80) -> str:
+def checked(
+    result: CaseResult,
+    report: Report | None = None,
+    place: Any = None,
+    left: int = 0,
+    width: int = 80,
+    pattern: str = "",
+) -> str:
     """What is printed of a check of one case, with others left that are not run."""
     out = io.StringIO()
     with CheckView(Console(file=out, width=width, highlight=False), "grader check mine", place) as view:
         part = PlannedPart(assignment="softmax", part="forward", file="softmax.py", title="", cases=1 + left)
         view(Planned(device="cpu", parts=(part,), isolation=Isolation(jail="none")))
-        view(CaseDone(assignment="softmax", part="forward", result=result))
+        view(CaseDone(assignment="softmax", part="forward", result=result, pattern=pattern))
         view.finish(report)
     return out.getvalue()
 
@@ -188,8 +196,8 @@ def checks() -> str:
     return "\n".join(
         [
             checked(make_case(), report),
-            checked(wrong, make_report(make_part(wrong)), left=17),
-            checked(wrong, make_report(make_part(wrong)), lambda _, file: f"sub/{file}:7"),
+            checked(wrong, make_report(make_part(wrong)), left=17, pattern=PATTERN),
+            checked(wrong, make_report(make_part(wrong)), lambda _, file: f"sub/{file}:7", pattern=PATTERN),
             checked(broken, make_report(make_part(broken)), left=17),
             *(checked(make_case("n-1", ended)) for ended in ("not_implemented", "forbidden", "skipped")),
         ]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from grader.assignment import Part, with_cases
-from grader.verdict.contract import fails_alone_too, pattern
+from grader.report.model import Outcome
+from grader.verdict.contract import fails_alone_too, needed_for_a_pattern, pattern
+from tests.support.corpus import entries
 
 PART = Part.model_validate(
     {
@@ -76,12 +82,17 @@ def test_each_level_is_a_case_alone_and_each_row_is_one() -> None:
 
 
 def test_a_level_that_always_fails_is_named() -> None:
-    assert found(having(layout="transposed")) == "fails whenever it is a transposed x: 2 of 2; passes otherwise: 6 of 6"
+    assert found(having(layout="transposed")) == "fails whenever it is a transposed x: 3 of 3; passes otherwise: 6 of 6"
 
 
 def test_several_levels_of_one_factor_are_named_together() -> None:
     wrong = [*having(layout="transposed"), *having(layout="sliced")]
-    assert found(wrong) == "fails whenever it is a transposed x or a sliced x: 5 of 5; passes otherwise: 3 of 3"
+    assert found(wrong) == "fails whenever it is a transposed x or a sliced x: 6 of 6; passes otherwise: 3 of 3"
+
+
+def test_a_base_level_that_fails_too_is_told_by_those_that_pass() -> None:
+    wrong = [*having(layout="contiguous"), *having(layout="transposed")]
+    assert found(wrong) == "fails whenever it is anything but a sliced x: 6 of 6; passes otherwise: 3 of 3"
 
 
 def test_two_faults_are_told_apart() -> None:
@@ -104,6 +115,25 @@ def test_there_is_no_pattern_where_all_fail_or_chance_decides() -> None:
     assert found(["pair-2", "pair-3"]) == ""
 
 
+@pytest.mark.parametrize(("wrong", "asked", "words"), [
+    (having(layout="transposed"), ["float16", "sliced", "pair-3"],
+     "fails whenever it is a transposed x: 2 of 2; passes otherwise: 2 of 2"),
+    (having(layout="sliced"), ["transposed", "float16", "pair-5"],
+     "fails whenever it is a sliced x: 2 of 2; passes otherwise: 2 of 2"),
+    (list(LEVELS), ["float16", "sliced"], ""),  # what they share is wrong, so no level matters
+    (["pair-6"], ["transposed", "float16", "sliced"], ""),
+])  # fmt: skip
+def test_a_check_asks_the_cases_that_it_needs_for_a_sentence(wrong: list[str], asked: list[str], words: str) -> None:
+    """After a first wrong answer, which is not asked for again."""
+    outcomes: dict[str, Outcome] = {wrong[0]: "failed"}
+    found = []
+    for case in needed_for_a_pattern(FULL, outcomes):
+        found.append(case.name)
+        outcomes[case.name] = "failed" if case.name in wrong else "passed"
+    assert found == asked
+    assert pattern(FULL, outcomes) == words
+
+
 @pytest.mark.parametrize(("case", "wrong", "follows"), [
     ("pair-4", ["transposed"], "transposed"),
     ("pair-4", ["float16"], "float16"),
@@ -116,3 +146,20 @@ def test_a_combination_follows_a_level_that_fails_alone(case: str, wrong: list[s
     (one,) = (one for one in FULL.cases if one.name == case)
     outcomes = {name: "failed" if name in wrong else "passed" for name in LEVELS}
     assert fails_alone_too(FULL, one, outcomes) == follows  # type: ignore[arg-type]
+
+
+@pytest.mark.grading
+def test_a_check_says_above_the_cause_on_which_levels_a_wrong_answer_hangs(tmp_path: Path) -> None:
+    (mutant,) = (one for one in entries("mutants") if one.id == "softmax-column_stride_ignored")
+    folder = str(mutant.submission(tmp_path))
+    command = [sys.executable, "-m", "grader", "check", folder, "-a", "softmax", "--device", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    told = " ".join(done.stdout.replace("│", "").split())
+    assert re.search(
+        r"─╮ fails whenever it is a transposed x or every second column of a wider matrix or every third row and second column "
+        r"or one column expanded to many: (\d+) of \1; passes otherwise: (\d+) of \2 y\[0, 0\] is the first wrong element",
+        told,
+    ), done.stdout + done.stderr
+    assert "passed before it: 28 cases · not run: " in done.stdout, (
+        "what is asked for the sentence counts for nothing else"
+    )

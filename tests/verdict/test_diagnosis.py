@@ -39,8 +39,6 @@ CAUSES = (
     "times expected throughout",
     "a factor of its own",
     "in another order",
-    "times float16's rounding",
-    "times bfloat16's rounding",
 )
 
 
@@ -274,13 +272,6 @@ def test_rounding_to_16_bits_hides_no_pattern(dtype: torch.dtype) -> None:
         assert words in story(got.to(dtype), expected, tolerance=0.01)[1]
 
 
-def test_errors_of_a_few_roundings_in_16_bits_are_called_low_precision() -> None:
-    got = MATRIX * (1 + 0.01 * normal(50, 64, seed=3).clamp(-2, 2))
-    (line,) = (one for one in story(got.half(), MATRIX, tolerance=0.005) if "rounding" in one)
-    assert "times float16's rounding: consistent with intermediate results in too low a precision" in line
-    assert not any("rounding" in one for one in story(got.float(), MATRIX, tolerance=0.005))
-
-
 # Which positions ------------------------------------------------------------------------------------------------------
 
 
@@ -389,6 +380,9 @@ NO_PATTERNS = {
     "a row of zeros": Example(ZERO_ROW, ZERO_ROW * FACTORS, "nan"),
     # Masked entries come out as 0.5 instead of 0; everything else is right.
     "rounding in float16": Example(MASKED_ROWS, MASKED_ROWS.half().masked_fill(MASKED, 0.5), "a factor of its own"),
+    "errors of a few roundings in float16": Example(
+        MATRIX, (MATRIX * (1 + 0.01 * normal(50, 64, seed=3).clamp(-2, 2))).half(), "|".join(CAUSES)
+    ),
     "a row of noise beside another row's factor": Example(ROWS, NOISY_ROW, "a factor of its own"),
     "a few elements that are 5% too large": Example(
         POSITIVE, changed(POSITIVE, slice(0, None, 17), factor=1.05), "throughout"
@@ -956,18 +950,6 @@ def test_outputs_that_are_right_are_named_beside_an_unexplained_one() -> None:
     assert any(line.startswith("of the same call dq and dv are right") for line in lines)
 
 
-def test_two_lengths_are_pointed_out_where_nothing_explains_an_output() -> None:
-    words = "in this call there are 40 queries and 70 keys, and the cases with as many of both pass: consistent with"
-    call = attention_call(keys=70, backward=True)
-    a = Backward(call)
-    for wrong in ({"dk": normal(2, 70, 16)}, {"dk": normal(2, 70, 16), "dv": a.s.exp().mT @ a.do}):
-        lines = told(call, attention_oracle, wrong)
-        assert lines[-1].startswith(words)
-        assert any("without the logsumexp" in line for line in lines) == ("dv" in wrong)
-    for other, of_other in ((PLAIN, {"dk": normal(2, 40, 16)}), (call, a.of_ds(4 * a.ds))):
-        assert not any("queries and" in line for line in told(other, attention_oracle, of_other))
-
-
 GELUS: dict[str, Form] = {
     "with erf": torch.nn.functional.gelu,
     "as x σ(1.702 x)": lambda x: x * torch.sigmoid(1.702 * x),
@@ -1090,12 +1072,6 @@ LONG_SOFTMAXES = [
         normal(50, 20).t(),
         lambda x: torch.softmax(x.as_strided((20, 50), (50, 1)), -1),
     ),
-    # Strides that would leave the memory are not tried.
-    Mistake(
-        "in this case x is not contiguous, its strides are (0, 0), and the cases with contiguous inputs pass: consistent with",
-        normal(1).expand(20, 50),
-        lambda _: torch.zeros(20, 50),  # which is a pattern, and is told below
-    ),
 ]
 
 
@@ -1115,7 +1091,7 @@ LONG_SOFTMAXES = [
 def test_a_usual_mistake_is_named_in_the_second_line(words: str, call: Call, oracle: Oracle, form: Form) -> None:
     first, second, *_ = told(call, oracle, form(*(one.double() for one in call.args.values())))
     assert re.search("is the first wrong element: expected|is off by small errors everywhere$", first)
-    assert re.match("[oy] is (what comes out|not finite where)|in this case x is not contiguous", second)
+    assert re.match("[oy] is (what comes out|not finite where)", second)
     assert words in second
     assert ": consistent with " in second
 
@@ -1171,13 +1147,24 @@ def test_an_earlier_answer_is_recognised() -> None:
         (lambda x: x.abs() > 12.05, "wrong just where |x| is above 12.04: consistent with a formula that overflows"),
         (lambda x: x < 0, "a formula that does not hold for negative numbers, such as |x|, a logarithm"),
         (lambda x: x > 0, "a formula that does not hold for positive numbers"),
+        (lambda x: (x > 4.19) & (x < 4.25), "wrong x lie between 4.2 and 4.24"),
+        (lambda x: (x > 4) & (x < 4.05), None),  # two elements may lie side by side by chance
+        (lambda x: x.abs() < 0.05, "wrong x lie between -0.04 and 0.04"),
+        (lambda x: (x.abs() > 3) & (x.abs() < 3.1), "wrong |x| lie between 3.02 and 3.08"),
+        (lambda x: ((x > 4.19) & (x < 4.3)) ^ (x == 4.24), None),
     ],
 )
-def test_inputs_for_which_a_formula_is_wrong_are_told(wrong: Form, words: str) -> None:
+def test_inputs_for_which_a_formula_is_wrong_are_told(wrong: Form, words: str | None) -> None:
     x = torch.arange(-1000, 1001, dtype=torch.float64) / 50
     lines = told(x, gelu_oracle, gelu(x).masked_fill(wrong(x), NAN))
-    assert len([line for line in lines if words in line]) == 1
-    assert len([line for line in lines if "a formula that" in line]) == 1
+    found = [line for line in lines if line.startswith("wrong ")]
+    assert len(found) == (words is not None)
+    assert all(str(words) in line for line in found)
+
+
+def test_the_only_input_for_which_a_formula_is_wrong_is_told() -> None:
+    x = f64([1.0, 3.0, -2.0, 3.0, 4.0, 3.0, 0.5])
+    assert "wrong x are all 3" in told(x, gelu_oracle, gelu(x).masked_fill(x == 3, 9.0))
 
 
 # Nobody is accused of a mistake that he did not make ------------------------------------------------------------------

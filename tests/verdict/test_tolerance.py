@@ -54,15 +54,6 @@ def test_errors_of_all_are_relative_to_the_root_mean_square_of_all_outputs_toget
     assert measure(f64([[2.0, 3.0]]), expected["dk"], scale["dk"], "all").worst == pytest.approx(1 / common)
 
 
-def test_exactly_zero_gradients_are_measured_by_their_companions() -> None:
-    """With a single key dq and dk are exactly 0: rounding of a right kernel must not count as infinitely wrong."""
-    expected = {"dq": f64([[0.0, 0.0]]), "dk": f64([[0.0, 0.0]]), "dv": f64([[3.0, -4.0]])}
-    scale = scales(expected, dict.fromkeys(expected, "all"), unit=1.0)
-    assert measure(f64([[1e-7, 0.0]]), expected["dq"], scale["dq"], "all").worst == pytest.approx(
-        1e-7 / math.sqrt(25 / 6)
-    )
-
-
 def test_only_outputs_of_the_kind_all_share_a_scale() -> None:
     expected = {"o": f64([[100.0, 100.0]]), "dq": f64([[3.0, 4.0]])}
     scale = scales(expected, {"o": "row", "dq": "all"}, unit=1.0)
@@ -118,11 +109,6 @@ def test_what_is_not_finite_on_one_side_is_an_infinite_error(kind: str) -> None:
         assert not errors.within(Errors(1e300, 1e300))
 
 
-def test_a_non_finite_element_does_not_spoil_its_neighbours() -> None:
-    error = relative_errors(f64([1.5, NAN, INF]), f64([1.0, 1.0, INF]), ONE, "element")
-    assert error.tolist() == [0.5, INF, 0.0]
-
-
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 @pytest.mark.parametrize("kind", ["element", "row", "all"])
 def test_a_wrong_element_in_a_later_slice_is_seen(monkeypatch: pytest.MonkeyPatch, bad: float, kind: str) -> None:
@@ -145,12 +131,6 @@ def test_errors_whose_squares_float32_does_not_hold_are_counted() -> None:
 
 
 # Empty outputs and chunks ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["element", "row", "all"])
-@pytest.mark.parametrize("shape", [(0,), (0, 4), (3, 0)])
-def test_an_empty_output_has_no_error(shape: tuple[int, ...], kind: str) -> None:
-    assert one_output(torch.empty(shape), torch.empty(shape, dtype=torch.float64), kind) == Errors(0.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", ["element", "row", "all"])
@@ -184,6 +164,7 @@ def test_an_output_of_any_shape_is_looked_at_in_slices(shape: tuple[int, ...]) -
         for off in (0.0, 0.25):
             errors = measure(expected - off, expected, scale, kind)
             assert (errors.worst, errors.rms) == pytest.approx([off if expected.numel() else 0.0] * 2)
+            assert bool((beyond(expected - off, expected, scale, kind, 0.25 / 2) == (off > 0)).all())
             for limit in (0.0, 0.3):
                 assert is_within(expected - off, expected, scale, kind, Errors(limit, limit)) == (errors.worst <= limit)
 
@@ -245,12 +226,6 @@ def test_the_limit_itself_is_not_beyond_it() -> None:
     assert beyond(f64([1.5, 1.75, 1.0]), f64([1.0, 1.0, 1.0]), ONE, "element", 0.5).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("shape", [(0,), (0, 4), (3, 0)])
-def test_nothing_is_beyond_a_limit_in_an_empty_output(shape: tuple[int, ...]) -> None:
-    expected = torch.empty(shape, dtype=torch.float64)
-    assert beyond(torch.empty(shape), expected, ONE, "element", 0.5).shape == shape
-
-
 # Budgets --------------------------------------------------------------------------------------------------------------
 
 
@@ -262,11 +237,6 @@ def test_a_budget_is_k_yardsticks_and_the_floor() -> None:
 def test_a_yardstick_that_is_not_finite_leaves_only_the_floor(bad: float) -> None:
     assert budget(6, Errors(bad, 1e-3), Errors(0.5, 0.25)) == Errors(0.5, 6e-3 + 0.25)
     assert budget(6, Errors(1e-3, bad), Errors(0.5, 0.25)) == Errors(6e-3 + 0.5, 0.25)
-
-
-def test_pytorch_overflowing_does_not_widen_the_budget() -> None:
-    yardstick = one_output(f64([[INF, 1.0]]), f64([[7e4, 1.0]]), "row")
-    assert budget(6, yardstick, Errors(1e-3, 1e-3)) == Errors(1e-3, 1e-3)
 
 
 def test_within_needs_both_the_worst_and_the_rms() -> None:
@@ -311,15 +281,6 @@ def test_only_a_different_output_has_an_error(expected: list[float], kind: str) 
     assert errors.worst > 0
     assert errors.worst / math.sqrt(len(expected)) <= errors.rms * (1 + 1e-12)
     assert errors.rms <= errors.worst * (1 + 1e-12)
-
-
-@given(values, kinds, st.integers(0, 10**6), st.sampled_from([NAN, INF, -INF]))
-def test_one_non_finite_element_is_never_within_a_budget(
-    expected: list[float], kind: str, place: int, bad: float
-) -> None:
-    got = f64([expected])
-    got[0, place % len(expected)] = bad
-    assert not one_output(got, f64([expected]), kind).within(Errors(1e100, 1e100))
 
 
 @given(values, kinds, st.integers(0, 2**32))
