@@ -16,10 +16,11 @@ from grader.profile.page import page as profile_page
 from grader.report.json_file import PAGE, read_report, write_report
 from grader.report.model import Report
 from grader.report.page import write_page
-from tests.conftest import ROOT, Running
+from tests.conftest import ROOT
 from tests.profile.test_views import everything
 from tests.support.browser import CHROMIUM, Browser, browser
 from tests.support.corpus import Entry
+from tests.support.warm_judge import judge
 
 pytestmark = [
     pytest.mark.grading,
@@ -74,23 +75,16 @@ def tab() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    """The report of each submission, from `grader run`."""
+    """The report of each submission."""
     folder = tmp_path_factory.mktemp("submissions")
     shutil.copytree(ROOT / "reference", folder / "right")
     shutil.copytree(Entry(MUTANT).submission(tmp_path_factory.mktemp("mutant")), folder / "wrong")
     for name, text in (("broken", BROKEN), (HOSTILE_NAME, HOSTILE)):
         (folder / name).mkdir()
         (folder / name / "softmax.py").write_text(text, encoding="utf-8")
-    options = ["-a", "softmax", "--device", "cpu", "--no-compile", "--quick"]
-    running = {
-        one.name: Running(tmp_path_factory.mktemp("run"), [str(one), *options]) for one in sorted(folder.iterdir())
+    return {
+        one.name: judge(one, ROOT, "softmax", "cpu", cases="first of its group") for one in sorted(folder.iterdir())
     }
-    reports = {}
-    for name, one in running.items():
-        ran = one.finish()
-        assert ran.report is not None, ran.errors
-        reports[name] = ran.report
-    return reports
 
 
 @pytest.fixture(scope="module")
