@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import hashlib
 import json
 import math
@@ -276,9 +277,12 @@ def version_of(title: str, folder: Path = REFERENCE) -> str:
     Nothing for no row of today's.
     """
     row = next((row for row in ROWS if row.title == title), None)
-    if row is None:
-        return ""
-    path = folder / load_course(ROOT, [row.assignment])[0].spec.file
+    return "" if row is None else _version_of_answer(row.assignment, folder)
+
+
+@functools.cache
+def _version_of_answer(assignment: str, folder: Path) -> str:
+    path = folder / load_course(ROOT, [assignment])[0].spec.file
     text = path.read_text(encoding="utf-8")
     return hashlib.sha256((code_of(text) if path.suffix == ".py" else cpp_code_of(text)).encode()).hexdigest()[:16]
 

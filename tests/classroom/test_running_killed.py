@@ -1,4 +1,4 @@
-"""A class of sixty, of which some gradings are killed or stopped, and whose run is killed twice: each hand-in is counted once.
+"""A class of twenty-six, of which some gradings are killed or stopped, and whose run is killed twice: each hand-in is counted once.
 
 Each fifth grading is a real one, and all that are killed or stopped are; the others are scripts, which take next to nothing.
 """
@@ -24,9 +24,9 @@ from tests.support.gradings import Scripted
 
 pytestmark = [pytest.mark.grading, pytest.mark.timeout(900)]
 
-STUDENTS = 60
+STUDENTS = 26
 REAL = 5  # one hand-in of so many is graded by `grader run`
-LIMIT_S = 60  # of a grading that takes three to six on idle cores
+LIMIT_S = 30  # of a grading that takes three to six on idle cores
 # `grader class run` on a machine with two GPUs, whose gradings run on the CPU.
 RUN = """
 import sys

@@ -14,24 +14,17 @@ from pathlib import Path
 import pytest
 
 from grader.assignment import USUAL_IMPORTS, load_course
-from grader.report.model import AssignmentResult, Report
+from grader.pool.cuda_cpu import provide_runtime
+from grader.pool.pool import stage_runtime
+from grader.report.model import AssignmentResult
 from grader.worker import errors
+from tests.command.test_compilation import RIGHT_IN_TRITON, compilable
 from tests.conftest import IMPORTS, ROOT, TWICE, Course, StartRun, in_cuda, problem_toml
 from tests.support.corpus import cases
 from tests.support.warm_judge import judge
 
 pytestmark = [pytest.mark.grading, pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")]
 SAYS = "cannot work on this machine"
-# A build error, a kernel too large for any block, and a launch that no GPU takes: the student's own.
-UNDECLARED = 'extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t s) { int a = undeclared; }\n'
-BAD_LAUNCH = """
-__global__ void k(const float* x, float* y, int64_t n) {}
-extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t s) { k<<<1, 4096, 0, s>>>(x, y, n); }
-"""
-TOO_MUCH_SHARED = """
-__global__ void k(const float* x, float* y, int64_t n) { __shared__ float s[100000]; s[threadIdx.x] = x[0]; y[0] = s[0]; }
-extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t s) { if (n) k<<<1, 32, 0, s>>>(x, y, n); }
-"""
 
 
 def broken(folder: Path, name: str) -> Path:
@@ -51,9 +44,9 @@ extern "C" void double_it(const float* x, float* y, int64_t n, cudaStream_t stre
 """
 
 
-def submission(folder: Path, source: str, name: str = "gelu.cu") -> Path:
+def submission(folder: Path, source: str, name: str = "task.py") -> Path:
     mine = folder / "mine"
-    mine.mkdir()
+    mine.mkdir(exist_ok=True)
     (mine / name).write_text(source)
     return mine
 
@@ -66,7 +59,7 @@ def in_cpp(course: Course, tmp_path: Path) -> list[object]:
     return [submission(tmp_path, DOUBLE_IT, "task.cu"), "--course", course.folder, "--device", "cpu"]
 
 
-@pytest.mark.parametrize("name", ["ld", "g++"])
+@pytest.mark.parametrize("name", ["g++", pytest.param("ld", marks=pytest.mark.everything)])
 def test_a_tool_that_does_not_work_is_the_machines_fault(
     start_run: StartRun, in_cpp: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -80,33 +73,18 @@ def test_a_tool_that_does_not_work_is_the_machines_fault(
 
 
 def test_a_ptxas_that_does_not_work_is_the_machines_fault(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    course: Course, start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(broken(tmp_path, "ptxas")))
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    shutil.copy(ROOT / "reference" / "softmax.py", mine)
-    ran = start_run(mine, "--assignment", "softmax", "--device", "cpu", "--quick", jailed=False).finish()
+    compilable(course, "task")
+    (course.folder / "reference" / "task.py").write_text(RIGHT_IN_TRITON)
+    mine = submission(tmp_path, RIGHT_IN_TRITON)
+    ran = start_run(mine, "--course", course.folder, "--device", "cpu", "--quick", jailed=False).finish()
     assert ran.report is not None
     assert ran.code == 3
-    assert ran.case("softmax", "bfloat16").outcome == "infra_error"
-    assert ran.case("softmax", "1x7").outcome == "passed"
-    assert "fails here too" in ran.case("softmax", "bfloat16").message
+    assert [ran.case("task", name).outcome for name in ("run", "compiled")] == ["passed", "infra_error"]
+    assert "fails here too" in ran.case("task", "compiled").message
     assert ran.report.assignments[0].kernels == ()
-    assert ran.report.correctness.earned == ran.report.correctness.graded > 0
-
-
-@pytest.mark.parametrize(
-    ("source", "outcome"),
-    [(UNDECLARED, "build_failed"), (BAD_LAUNCH, "failed"), (TOO_MUCH_SHARED, "failed")],
-    ids=["undeclared", "bad launch", "too much shared memory"],
-)
-def test_a_students_own_failure_stays_theirs(tmp_path: Path, source: str, outcome: str) -> None:
-    """By the CPU's CUDA; tests/command/test_nvcc.py has what nvcc refuses."""
-    report = judge(submission(tmp_path, source), ROOT, "cuda_gelu", "cpu", case="n-1")
-    assert (report.correctness.earned, report.infra_errors) == (0, ())
-    (found,) = [case.outcome for case in cases(report) if case.name == "n-1"]
-    assert found == outcome
 
 
 def mounted(options: str, then: str = "") -> Callable[..., list[str]]:
@@ -124,7 +102,10 @@ NOEXEC = mounted("size=2g,mode=1777,noexec")
 FULL = mounted("size=9m,mode=1777", 'head -c 7m /dev/zero > "$0/full"')
 
 
-@pytest.mark.parametrize(("place", "words"), [(NOEXEC, "failed to map segment"), (FULL, "No space left")])
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [(FULL, "No space left"), pytest.param(NOEXEC, "failed to map segment", marks=pytest.mark.everything)],
+)
 def test_a_disk_that_is_full_or_runs_nothing_is_the_machines_fault(
     in_cpp: list[object], tmp_path: Path, place: Callable[..., list[str]], words: str
 ) -> None:
@@ -141,29 +122,49 @@ def test_a_disk_that_is_full_or_runs_nothing_is_the_machines_fault(
     assert "build failed" not in told
 
 
-def test_a_cache_that_nobody_can_write_to_keeps_nobody(
-    start_run: StartRun, in_cpp: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_nobody_can_write_to_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a compiler that takes no time."""
     (tmp_path / "cache").write_text("a file where a folder is meant to be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    ran = start_run(*in_cpp).finish()
-    assert ran.code == 0
-    assert ran.case("task", "plain").outcome == "passed"
+    compiler = tmp_path / "g++"
+    compiler.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exit\nwhile [ $# -gt 1 ]; do shift; done\necho built > "$1"\n'
+    )
+    compiler.chmod(0o755)
+    provide_runtime(stage_runtime(tmp_path / "runtime"), str(compiler))
+    assert (tmp_path / "runtime/grader/worker/cuda_cpu/runtime.o").read_text() == "built\n"
 
 
-def test_an_import_that_the_policy_allows_and_nobody_installed_is_the_machines_fault(
+def test_every_import_that_is_allowed_by_default_works_in_a_workers_jail(
     course: Course, start_run: StartRun, tmp_path: Path
 ) -> None:
-    allowed = '[policy]\nimports = ["torch", "triton", "some_package_of_the_course"]\n'
     course.add("task")
-    toml = course.folder / "assignments" / "task" / "problem.toml"
-    toml.write_text(toml.read_text() + allowed)
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "task.py").write_text("import some_package_of_the_course\n\ndef double(x):\n    return x * 2\n")
+    imports = "\n".join(f"import {name}" for name in USUAL_IMPORTS if name != "__future__")
+    mine = submission(tmp_path, f"{imports}\n\ndef double(x):\n    return x * 2\n")
     ran = start_run(mine, "--course", course.folder, "--device", "cpu").finish()
-    assert ran.code == 3
-    assert "some_package_of_the_course is not installed here" in ran.case("task", "plain").message
+    assert ran.case("task", "plain").outcome == "passed", ran.output
+
+
+BROKEN_LIBRARY = "import statistics\n\ndef double(x):\n    return statistics.mean([])\n"
+
+
+def test_what_is_not_there_and_what_fails_for_the_staff_too_is_the_machines_fault(
+    course: Course, tmp_path: Path
+) -> None:
+    """An import that the policy allows and nobody installed; and a library that fails in every case, for the staff's file as well."""
+    course.add("imports")
+    toml = course.folder / "assignments" / "imports" / "problem.toml"
+    toml.write_text(toml.read_text() + '[policy]\nimports = ["torch", "triton", "some_package_of_the_course"]\n')
+    submission(tmp_path, "import some_package_of_the_course\n\ndef double(x):\n    return x * 2\n", "imports.py")
+    course.add("library", ["one", "two", "three"])
+    (course.folder / "reference" / "library.py").write_text(BROKEN_LIBRARY)
+    mine = submission(tmp_path, BROKEN_LIBRARY.replace("double(x)", "double(x, more=1)"), "library.py")
+    report = judge(mine, course.folder, ("imports", "library"), "cpu")
+    assert report.infra_errors
+    absent, *failed = cases(report)
+    assert {case.outcome for case in (absent, *failed)} == {"infra_error"}
+    assert "some_package_of_the_course is not installed here" in absent.message
+    assert "the staff's own library.py fails here too" in failed[1].message
 
 
 DOUBLING = """
@@ -173,42 +174,6 @@ DOUBLING = """
             twice[(1,)](x, y, x.numel(), BLOCK=64)
             return y
 """
-
-
-def graded(course: Course, folder: Path, source: str, names: list[str]) -> Report:
-    """The report of a submission to a doubling assignment with cases of these names."""
-    course.add("task", names)
-    mine = folder / "mine"
-    mine.mkdir()
-    (mine / "task.py").write_text(TWICE + textwrap.dedent(source))
-    return judge(mine, course.folder, "task", "cpu")
-
-
-def test_a_library_that_fails_in_every_case_is_looked_into_once_and_the_students_fault_stands(
-    course: Course, tmp_path: Path
-) -> None:
-    source = """
-        def double(x):
-            return triton.cdiv("a", x)
-    """
-    report = graded(course, tmp_path, source, ["one", "two", "three"])
-    assert report.infra_errors == ()
-    assert [case.outcome for case in cases(report)] == ["failed"] * 3
-
-
-def test_when_every_case_fails_alike_and_the_staffs_file_too_it_is_the_machine(course: Course, tmp_path: Path) -> None:
-    course.add("task", ["one", "two", "three"])
-    broken_library = "import statistics\n\ndef double(x):\n    return statistics.mean([])\n"
-    (course.folder / "reference" / "task.py").write_text(broken_library)
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "task.py").write_text(broken_library.replace("double(x)", "double(x, more=1)"))
-    report = judge(mine, course.folder, "task", "cpu")
-    assert report.infra_errors
-    assert [case.outcome for case in cases(report)] == ["infra_error"] * 3
-    assert "the staff's own task.py fails here too" in cases(report)[1].message
-
-
 ANSWERED = (
     "assert x.is_cuda",
     "assert x.device.type == 'cuda', 'on the GPU, please'",
@@ -226,19 +191,46 @@ LEFT_OPEN = ("torch.cuda.CUDAGraph()", "torch.Stream(device='cuda')", "twice.dev
 TOO_OLD = "if torch.cuda.get_device_capability()[0] < 10: raise RuntimeError('needs a Blackwell')"
 
 
+# Faults of their own, by the name of their assignment: what stands in `double(x)`.
+OWN = {
+    "library": 'return triton.cdiv("a", x)',
+    "harder": "if x.numel() > 10: torch.cuda.CUDAGraph()\n            return x * 2",
+    "slip": "return torch.cuda.no_such_thing(x)",
+}
+
+
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AssignmentResult]:
-    """By line about a GPU: what is said of a right file with it. All of them are assignments of one course."""
+    """By line about a GPU, or by name: what is said of a file with it. All of them are assignments of one course."""
     folder = tmp_path_factory.mktemp("asked")
-    course, mine = Course(folder / "course"), folder / "mine"
-    mine.mkdir()
+    course = Course(folder / "course")
     lines = {f"task_{number:02}": line for number, line in enumerate((*ANSWERED, *LEFT_OPEN, TOO_OLD))}
-    for name, line in lines.items():
-        course.add(name, ["one", "two"])
-        (mine / f"{name}.py").write_text(TWICE + textwrap.dedent(DOUBLING.format(line=line)))
-    report = judge(mine, course.folder, tuple(lines), "cpu")
+    for name, line in (lines | OWN).items():
+        course.add(name, ["one", "two", "three"] if name == "library" else ["one", "two"])
+        mine = submission(folder, TWICE + textwrap.dedent(DOUBLING.format(line=line)), f"{name}.py")
+    report = judge(mine, course.folder, (*lines, *OWN), "cpu")
     assert report.infra_errors == ()
-    return {lines[one.name]: one for one in report.assignments}
+    return {lines.get(one.name, one.name): one for one in report.assignments}
+
+
+def outcomes(asked: dict[str, AssignmentResult], what: str) -> list[str]:
+    return [case.outcome for case in asked[what].parts[0].cases]
+
+
+def test_a_library_that_fails_in_every_case_is_looked_into_once_and_the_students_fault_stands(
+    asked: dict[str, AssignmentResult],
+) -> None:
+    assert outcomes(asked, "library") == ["failed"] * 3
+
+
+def test_what_asks_for_a_gpu_in_the_harder_case_alone_earns_nothing_by_the_easy_one(
+    asked: dict[str, AssignmentResult],
+) -> None:
+    assert asked["harder"].parts[0].points.graded == 0
+
+
+def test_a_slip_in_a_line_about_a_gpu_is_a_slip(asked: dict[str, AssignmentResult]) -> None:
+    assert outcomes(asked, "slip") == ["failed"] * 2
 
 
 @pytest.mark.parametrize("line", ANSWERED)
@@ -282,40 +274,6 @@ def test_a_line_that_asks_for_a_gpu_is_found_in_whatever_way_the_file_is_written
 
     assert told("needs a GPU: a graph") == f"needs a GPU: softmax.py, line {line}: torch.cuda.CUDAGraph()"
     assert told("of another kind") == "of another kind"
-
-
-def test_what_asks_for_a_gpu_in_the_harder_case_alone_earns_nothing_by_the_easy_one(
-    course: Course, tmp_path: Path
-) -> None:
-    source = """
-        def double(x):
-            if x.numel() > 10:
-                torch.cuda.CUDAGraph()
-            return x * 2
-    """
-    report = graded(course, tmp_path, source, ["easy", "harder"])
-    assert (report.infra_errors, report.score.graded) == ((), 0)
-
-
-def test_a_slip_in_a_line_about_a_gpu_is_a_slip(course: Course, tmp_path: Path) -> None:
-    source = """
-        def double(x):
-            return torch.cuda.no_such_thing(x)
-    """
-    (case,) = cases(graded(course, tmp_path, source, ["one"]))
-    assert case.outcome == "failed"
-
-
-def test_every_import_that_is_allowed_by_default_works_in_a_workers_jail(
-    course: Course, start_run: StartRun, tmp_path: Path
-) -> None:
-    course.add("task")
-    imports = "\n".join(f"import {name}" for name in USUAL_IMPORTS if name != "__future__")
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "task.py").write_text(f"{imports}\n\ndef double(x):\n    return x * 2\n")
-    ran = start_run(mine, "--course", course.folder, "--device", "cpu").finish()
-    assert ran.case("task", "plain").outcome == "passed", ran.output
 
 
 def test_courses_let_submissions_import_nothing_that_is_not_installed() -> None:

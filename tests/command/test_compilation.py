@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from grader.report.model import CaseResult, KernelResources
-from tests.conftest import ROOT, Course, Ran, Running
+from tests.conftest import Course, Ran, Running, StartRun
 
 pytestmark = [
     pytest.mark.grading,
@@ -23,7 +21,7 @@ title = "Doubling"
 file = "{name}.py"
 entry = "double"
 language = "triton"
-other_gpus = ["A100", "A10G"]
+other_gpus = {other_gpus}
 
 [limits]
 time_limit_s = {{ cpu = 20, cuda = 20 }}
@@ -46,7 +44,7 @@ title = "All"
 points = 4
 cases = [
   {{ name = "run", tries = "it is run", n = 10 }},
-  {{ name = "both", tries = "it is run and compiled", n = 11, compiled = true }},
+  {{ name = "both", tries = "it is run and compiled", n = 11, compiled = {both} }},
   {{ name = "compiled", tries = "it is compiled", n = 12, dtype = "bfloat16", compiled = true, interpreted = false }},
   {{ name = "neither", tries = "it is neither", n = 13, dtype = "bfloat16", interpreted = false }},
 ]
@@ -115,6 +113,20 @@ KERNELS = {
 }  # fmt: skip
 
 
+RIGHT_IN_TRITON = SOURCE.format(**PIECES, launch=LAUNCH.format(arguments=""))
+NOT_COMPILABLE = SOURCE.format(**PIECES | KERNELS["mixed"], launch=LAUNCH.format(arguments=""))
+# For whom the case that is run is compiled too, and who is compiled for GPUs beside the grading one: each compilation takes a second.
+BOTH = ("right", "wide", "huge", "tuned", "falls_back", "prints", "looks", "wrong")
+ON_OTHERS = ("right", "mixed", "wide", "tuned")
+
+
+def compilable(course: Course, name: str, limit_s: int = 120) -> None:
+    """Add an assignment whose cases are run, run and compiled, compiled, and neither."""
+    others = '["A100", "A10G"]' if name in ON_OTHERS else "[]"
+    both = "true" if name in BOTH else "false"
+    course.add(name, toml=TOML.format(name=name, limit_s=limit_s, other_gpus=others, both=both))
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One grading of a submission with all of them."""
@@ -122,7 +134,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     course, submission = Course(folder / "course"), folder / "submission"
     submission.mkdir()
     for name, changes in KERNELS.items():
-        course.add(name, toml=TOML.format(name=name, limit_s=8 if name == "endless" else 120))
+        compilable(course, name, limit_s=4 if name == "endless" else 120)
         pieces = PIECES | {"launch": LAUNCH.format(arguments="")} | changes
         if "decorator" in changes:  # which says how many warps
             pieces["launch"] = pieces["launch"].replace(", num_warps=16", "")
@@ -188,7 +200,7 @@ def test_a_block_too_large_for_the_grading_gpu_fails(ran: Ran) -> None:
     assert "consistent with tiles that are too large" in told
 
 
-@pytest.mark.parametrize(("name", "why"), [("endless", "no answer within 8 s"), ("ends", "exit code 0")])
+@pytest.mark.parametrize(("name", "why"), [("endless", "no answer within 4 s"), ("ends", "exit code 0")])
 def test_where_nothing_can_be_compiled_nothing_is_held_against_it(ran: Ran, name: str, why: str) -> None:
     assert outcomes(ran, name) == ["passed", "passed", "skipped", "skipped"]
     assert (
@@ -246,17 +258,13 @@ def test_where_nothing_is_right_nothing_is_compiled(ran: Ran) -> None:
     assert kernels(ran, "wrong", "both") == kernels(ran, "wrong", "compiled") == {}
 
 
-@pytest.mark.parametrize(
-    ("verb", "option", "expected"),
-    [("run", "--compile", ["sm_90", "sm_80", "sm_86"]), ("run", "--quick", ["sm_90"]), ("run", "--no-compile", []), ("check", "", [])],
-)  # fmt: skip
-def test_who_asks_for_less_waits_for_less(tmp_path: Path, verb: str, option: str, expected: list[str]) -> None:
-    course, folder = Course(tmp_path / "course"), tmp_path / "submission"
-    folder.mkdir()
-    course.add("right", toml=TOML.format(name="right", limit_s=120))
-    (folder / "right.py").write_text(SOURCE.format(**PIECES, launch=LAUNCH.format(arguments="")))
-    command = [sys.executable, "-m", "grader", verb, str(folder), "--course", str(course.folder)]
-    command += [option, "--device", "cpu", "-o", str(tmp_path / "out")] if verb == "run" else []
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert [arch for arch in ("sm_90", "sm_80", "sm_86") if arch in done.stdout] == expected
+@pytest.mark.parametrize(("option", "expected"), [("--quick", ["sm_90"]), ("--no-compile", [])])
+def test_who_asks_for_less_waits_for_less(
+    course: Course, start_run: StartRun, tmp_path: Path, option: str, expected: list[str]
+) -> None:
+    """`grader check` compiles nothing: tests/command/test_check.py."""
+    compilable(course, "right")
+    (tmp_path / "right.py").write_text(RIGHT_IN_TRITON)
+    ran = start_run(tmp_path, "--course", course.folder, option, "--device", "cpu").finish()
+    assert ran.code == 0, ran.errors
+    assert [arch for arch in ("sm_90", "sm_80", "sm_86") if arch in ran.output] == expected

@@ -1,4 +1,7 @@
-"""What every sandbox and every jail must do, through the real command line: on this host with each jail, and in a container."""
+"""What every sandbox and every jail must do, through the real command line: on this host with each jail, and in a container.
+
+`make everything` tries each promise in each place.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,8 @@ import pytest
 from grader.doctor import selftest
 from grader.report.model import CaseResult
 from grader.sandbox.base import LAST_REPORT_LIMIT_S
-from tests.conftest import IMPORTS, IN_DOCKER, ROOT, Course, PlaceName, Ran, Running, StartRun, open_to_workers
+from tests.conftest import IMPORTS, ROOT, Course, PlaceName, Ran, Running, StartRun, open_to_workers
 from tests.support import containers
-from tests.support.jails import ONE_OF_JAILS
 
 pytestmark = pytest.mark.grading
 
@@ -68,6 +70,7 @@ def double(x):
         {body}
     return x * 2
 """
+PLACES: tuple[PlaceName, ...] = ("bubblewrap", "uid", "none", "docker")
 NOT_ISOLATED = ("uid", "none")  # places
 THIEVES = ("network", "secrets")
 NOTHING = "nothing was left behind\n"  # what `grader cleanup` says then
@@ -90,7 +93,16 @@ def double(x):
 """
 
 
-@pytest.fixture(scope="module", params=[*ONE_OF_JAILS, IN_DOCKER])
+def tried_in(*places: PlaceName) -> pytest.MarkDecorator:
+    """A test of CI in these places, and of `make everything` in the others."""
+    params = []
+    for place in PLACES:
+        marks = [pytest.mark.docker] if place == "docker" else []
+        params.append(pytest.param(place, marks=marks if place in places else [*marks, pytest.mark.everything]))
+    return pytest.mark.parametrize("place", params, indirect=True)
+
+
+@pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest) -> PlaceName:
     match request.param:
         case "docker":
@@ -149,6 +161,7 @@ def runner(start_run: StartRun, place: PlaceName, one_course: Course, tmp_path: 
     return Runner(start_run, place, one_course, tmp_path)
 
 
+@tried_in("bubblewrap", "none", "docker")
 def test_an_honest_submission_is_graded_and_its_words_arrive(runner: Runner, place: PlaceName) -> None:
     """With options that tell the outcome by the exit code: each grading of a place costs seconds."""
     required = [] if place in NOT_ISOLATED else ["--require-isolation"]
@@ -159,6 +172,9 @@ def test_an_honest_submission_is_graded_and_its_words_arrive(runner: Runner, pla
     assert ran.report.score.earned == ran.report.score.possible == 4
     assert "echo of (10,)" in ran.report.assignments[0].log.text
     isolation = ran.report.isolation
+    warning = "warning: not isolated: a submission here is "
+    assert isolation.isolated == (place not in NOT_ISOLATED) != ran.output.startswith(warning)
+    assert (isolation.note == "") == isolation.isolated
     if place == "docker":
         assert (isolation.sandbox, isolation.jail) == ("docker", "uid")
         assert isolation.image is not None
@@ -235,6 +251,7 @@ def crowd(place: PlaceName, one_course: Course, secret: Path, tmp_path_factory: 
     return Crowd(ran, attempts, listed)
 
 
+@tried_in("bubblewrap", "docker")
 @pytest.mark.parametrize("name", MISBEHAVIOUR)
 def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(crowd: Crowd, name: str) -> None:
     outcome, words, _ = MISBEHAVIOUR[name]
@@ -245,9 +262,11 @@ def test_what_misbehaves_is_stopped_whole_and_the_next_case_is_graded(crowd: Cro
     assert MARK + name not in crowd.listed
 
 
+@tried_in("docker")
 def test_isolated_is_what_the_doctors_escape_test_finds_blocked(
     start_run: StartRun, place: PlaceName, tmp_path: Path
 ) -> None:
+    """tests/command/test_doctor.py has what it finds on the host."""
     open_to_workers(tmp_path)
     with selftest.outside(tmp_path) as source:
         selftest.write_course(tmp_path / "course", source)
@@ -257,12 +276,10 @@ def test_isolated_is_what_the_doctors_escape_test_finds_blocked(
     reached = [name for name in selftest.REACHED if ran.case("double", name).outcome == "passed"]
     assert reached == ([] if ran.report.isolation.isolated else list(selftest.REACHED))
     escape = selftest.judge(ran.report)[-1]
-    assert (escape.state == "fine") == ran.report.isolation.isolated == (place in ("bubblewrap", "docker")), escape
-    warning = "warning: not isolated: a submission here is "
-    assert ran.output.startswith(warning) != ran.report.isolation.isolated
-    assert (ran.report.isolation.note == "") == ran.report.isolation.isolated
+    assert (escape.state == "fine") == ran.report.isolation.isolated == (place not in NOT_ISOLATED), escape
 
 
+@tried_in("bubblewrap", "docker")
 @pytest.mark.parametrize("name", THIEVES)
 def test_what_is_to_be_out_of_reach_is(crowd: Crowd, place: PlaceName, name: str) -> None:
     if name not in crowd.attempts:
@@ -272,26 +289,33 @@ def test_what_is_to_be_out_of_reach_is(crowd: Crowd, place: PlaceName, name: str
     assert crowd.log(name).count("held:") >= len(crowd.attempts[name])
 
 
-@pytest.mark.parametrize("arguments", [["--assignment", "unknown"], ["--device", "cuda"]], ids=" ".join)
-def test_what_cannot_be_graded_is_refused(runner: Runner, arguments: list[str]) -> None:
-    ran = runner.run(ECHO, *arguments)
+@tried_in("docker")
+def test_a_gpu_that_is_not_there_is_refused(runner: Runner) -> None:
+    ran = runner.run(ECHO, "--device", "cuda")
     assert (ran.code, ran.report, ran.left) == (2, None, []), ran.errors
 
 
-def test_who_requires_isolation_is_refused_where_there_is_none(runner: Runner, place: PlaceName) -> None:
-    if place not in NOT_ISOLATED:
-        pytest.skip("an honest submission is graded there with --require-isolation")
+@pytest.mark.parametrize("place", ["none", pytest.param("uid", marks=pytest.mark.everything)], indirect=True)
+def test_who_requires_isolation_is_refused_where_there_is_none(runner: Runner) -> None:
     ran = runner.run(ECHO, "--require-isolation")
     assert (ran.code, ran.report, ran.output, ran.left) == (3, None, "", [])
     assert "nothing was graded: not isolated: " in ran.errors
     assert "install bubblewrap" in ran.errors
 
 
-@pytest.mark.parametrize(
-    "numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2], ids=["ctrl-c", "sigterm", "twice at once"]
-)
-def test_an_interrupted_run_reports_what_was_graded(runner: Runner, numbers: list[signal.Signals]) -> None:
-    running = runner.hang(HANGS_IN_THE_SECOND)
+@tried_in("bubblewrap", "docker")
+def test_an_interrupted_run_reports_what_was_graded(runner: Runner) -> None:
+    """Twice at once, as `timeout` and programs that pass Ctrl-C on do: they signal a process and its group."""
+    interrupted(runner.hang(HANGS_IN_THE_SECOND), signal.SIGINT, signal.SIGINT)
+
+
+@tried_in("bubblewrap")
+def test_sigterm_is_an_interruption(runner: Runner) -> None:
+    interrupted(runner.hang(HANGS_IN_THE_SECOND), signal.SIGTERM)
+
+
+def interrupted(running: Running, *numbers: signal.Signals) -> None:
+    """Interrupt a run that hangs in its second case, and see that it tells of the first."""
     for number in numbers:
         running.signal(number)
         time.sleep(0.01)
@@ -308,7 +332,8 @@ def test_an_interrupted_run_reports_what_was_graded(runner: Runner, numbers: lis
     assert ran.errors == "interrupted: the report has what was graded by then, nothing else is left behind\n"
 
 
-@pytest.mark.parametrize("hangs", [True, False])
+@tried_in("bubblewrap")
+@pytest.mark.parametrize("hangs", [True, pytest.param(False, marks=pytest.mark.everything)])
 def test_who_interrupts_twice_does_not_wait_for_a_report_and_loses_none(runner: Runner, hangs: bool) -> None:
     """On a host the judge can be made to hang; in a container the report may be there before the second Ctrl-C, or not."""
     running = runner.hang(HANGS_IN_THE_SECOND)
@@ -340,29 +365,21 @@ def cleanup(running: Running) -> list[str]:
     return [one for one in removed if not one.startswith("container ") or one.removeprefix("container ") in own]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_what_a_killed_grader_leaves_is_cleaned_up(runner: Runner, number: signal.Signals) -> None:
+@tried_in("bubblewrap", "docker")
+def test_what_a_killed_grader_leaves_is_cleaned_up_and_a_running_one_is_left_alone(runner: Runner) -> None:
     """Also a judge that cannot end."""
     running = runner.hang(HANGS)
+    assert cleanup(running) == []
+    assert running.process.poll() is None
+    assert running.worker_runs("student-runs")
     # Everything at once, so that nobody is left to tidy up.
     running.signal(signal.SIGSTOP)
     for process in running.processes():
         with contextlib.suppress(psutil.Error):  # it may just have ended
             if "grader.judge" in process.cmdline():
-                process.send_signal(number)
+                process.send_signal(signal.SIGSTOP)
     running.signal(signal.SIGKILL)
     running.process.wait()
     assert cleanup(running) != []
     assert running.left() == []
     assert cleanup(running) == []
-
-
-def test_cleanup_leaves_running_runs_alone(runner: Runner) -> None:
-    running = runner.hang(HANGS)
-    assert cleanup(running) == []
-    time.sleep(0.5)
-    assert running.process.poll() is None
-    assert running.worker_runs("student-runs")
-    running.signal(signal.SIGINT)
-    assert running.finish(limit_s=30).left == []
-    assert psutil.pid_exists(running.process.pid) is False

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from grader.assignment import load_course
-from tests.conftest import ROOT, Ran, Running, StartRun
+from tests.conftest import ROOT, Ran, Running
+from tests.support.corpus import cases
+from tests.support.warm_judge import judge
 
 pytestmark = pytest.mark.grading
 
@@ -25,6 +29,7 @@ def test_the_reference_passes_every_case_that_a_cpu_can_grade(reference: Ran) ->
                 assert case.outcome in ("passed", "skipped"), f"{assignment.name} {case.name}: {case.message}"
     assert reference.report.correctness.earned == reference.report.correctness.graded == 50
     assert reference.left == []
+    assert "beyond-2-31: only where it reads and writes was looked at: its values show on a GPU" in reference.output
 
 
 def test_what_is_skipped_on_a_cpu_has_its_reason(reference: Ran) -> None:
@@ -65,32 +70,21 @@ def test_the_environment_names_what_ran(reference: Ran) -> None:
     assert reference.report.submission.sha256
 
 
-def test_the_starter_scores_nothing_and_is_not_implemented_throughout(start_run: StartRun) -> None:
-    ran = start_run(ROOT / "starter", "--device", "cpu").finish()
-    assert ran.code == 0
-    assert ran.report is not None
-    assert ran.report.score.earned == 0
-    outcomes = {case.outcome for one in ran.report.assignments for part in one.parts for case in part.cases}
-    assert outcomes == {"not_implemented"}
-
-
-def test_starters_that_were_touched_are_still_not_implemented(
-    start_run: StartRun, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_starter_scores_nothing_whether_it_was_touched_or_not(tmp_path: Path) -> None:
     """A comment added to a stub makes it no answer: it is run, and says so itself."""
-    folder = tmp_path_factory.mktemp("touched")
-    for name, comment in (("gelu.cu", "//"), ("triton_gelu.py", "#"), ("softmax.py", "#"), ("flash_attention.py", "#")):
-        (folder / name).write_text((ROOT / "starter" / name).read_text() + f"\n{comment} tomorrow\n")
-    ran = start_run(folder, "--device", "cpu").finish()
-    assert ran.report is not None
-    outcomes = {
-        case.outcome
-        for one in ran.report.assignments
-        for part in one.parts
-        for case in part.cases
-        if case.outcome != "skipped"
-    }
-    assert outcomes == {"not_implemented"}
+    for touched in (False, True):
+        for name, comment in (
+            ("gelu.cu", "//"),
+            ("triton_gelu.py", "#"),
+            ("softmax.py", "#"),
+            ("flash_attention.py", "#"),
+        ):
+            text = (ROOT / "starter" / name).read_text(encoding="utf-8")
+            (tmp_path / name).write_text(f"{text}\n{comment} tomorrow\n" if touched else text, encoding="utf-8")
+        report = judge(tmp_path, ROOT, tuple(one.name for one in load_course(ROOT)), "cpu")
+        assert report.score.earned == 0
+        outcomes = {case.outcome for case in cases(report)}
+        assert outcomes - ({"skipped"} if touched else set()) == {"not_implemented"}
 
 
 def test_every_assignment_has_answer_stub_and_handout() -> None:

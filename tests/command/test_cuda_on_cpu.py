@@ -1,4 +1,8 @@
-"""`gelu.cu` graded without a GPU, through the real command line: the same words for the same mistakes, and nothing taken for one."""
+"""`gelu.cu` graded without a GPU: the same words for the same mistakes, and nothing taken for one.
+
+tests/corpora/mutants/cuda_gelu has what a kernel computes wrongly and where it reads beyond its inputs; this file has what keeps one
+from being called.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import IMPORTS, ROOT, Ran, StartRun
-from tests.support.corpus import cases
-from tests.support.gelus import FAST, HALF, KERNEL, RIGHT
+from grader.report.model import AssignmentResult
+from tests.conftest import IMPORTS, ROOT, Course, in_cuda, problem_toml
+from tests.support.gelus import KERNEL
 from tests.support.warm_judge import judge
 
 pytestmark = [
@@ -20,104 +24,72 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"),
 ]
 
+RIGHT = "2 * v"
 DEEP = "struct D { static float of(float v, int k) { volatile float w[9]; w[k % 9] = v; return w[0] + of(v, k + 1); } }; y[i] = D::of(v, i)"
+# Replacements in the kernel, and what is said of it.
+WRONG = {
+    "compile": ("FORMULA", "undefined_thing", "build_failed", "undefined_thing"),
+    "name": ('"C" void gelu', '"C" void my_gelu', "failed", "exports no function 'gelu', only my_gelu"),
+    "cpp_name": ('extern "C" ', "", "failed", 'is it declared extern "C"?'),
+    "static": ('extern "C" void', "static void", "failed", "exports no function 'gelu', and no other"),
+    "null": ("    if (n > 0)", "    *(int*)(4 * n - 40) = 1; if (n > 0)", "crashed", "host code follows a null pointer in line 13"),
+    "by_zero": ("y[i] = FORMULA", "y[i] = 7 % int(blockIdx.x)", "crashed", "device code divides an integer by 0 in line 9, called from"),
+    "recursion": ("y[i] = FORMULA", DEEP, "crashed", "device code has filled a thread's stack in line 9"),
+    "host_loop": ("    if (n > 0)", "    while (n > 0) n += 2; if (n > 0)", "timed_out", 'File "host_loop.cu", line 13, in gelu'),
+    "header": ("#include <cstdint>", "#include <mma.h>\nusing namespace nvcuda;", "skipped", "line 5: nvcuda is not known to"),
+}  # fmt: skip
+NO_STREAM = ("<<<(n + 255) / 256, 256, 0, stream>>>", "<<<(n + 255) / 256, 256>>>")
+# Launched without the stream and computed in double precision: a right kernel and a wrong one.
+HINTED = {"right": f"{RIGHT} + 0.044715 * (v - v)", "wrong": "3 * v + 0.044715 * (v - v)"}
 
 
-def grade(start_run: StartRun, folder: Path, source: str) -> Ran:
-    (folder / "gelu.cu").write_text(source)
-    return start_run(folder, "--assignment", "cuda_gelu", "--device", "cpu").finish()
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, AssignmentResult]:
+    """What is said of each: all are assignments of one course."""
+    folder = tmp_path_factory.mktemp("cuda")
+    course, submission = Course(folder / "course"), folder / "submission"
+    submission.mkdir()
+    sources = {name: KERNEL.replace(old, new) for name, (old, new, _, _) in WRONG.items()}
+    sources |= {name: KERNEL.replace(*NO_STREAM).replace("FORMULA", formula) for name, formula in HINTED.items()}
+    for name, source in sources.items():
+        assert source != KERNEL
+        toml = in_cuda(problem_toml(f"{name}.cu", ["plain"], limit_s=3 if name == "host_loop" else 20))
+        course.add(name, toml=toml.replace("double_it", "gelu"))
+        (course.folder / "reference" / f"{name}.cu").write_text(KERNEL.replace("FORMULA", RIGHT))
+        (submission / f"{name}.cu").write_text(source.replace("FORMULA", RIGHT))
+    return {one.name: one for one in judge(submission, course.folder, tuple(sources), "cpu").assignments}
 
 
-def test_fast_math_passes(tmp_path: Path) -> None:
-    (tmp_path / "gelu.cu").write_text(KERNEL.replace("FORMULA", FAST))
-    report = judge(tmp_path, ROOT, "cuda_gelu", "cpu")
-    assert (report.correctness.earned, report.correctness.graded) == (10, 10)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "case", "outcome", "words"),
-    [
-        ("if (i < n)", "if (i <= n)", "n-1025", "failed", "reads x[1025], 1 past the last of its 1025 elements (line 8)"),
-        ("if (n > 0) ", "", "n-0", "failed", "the launch failed: cudaErrorInvalidConfiguration"),
-        ("(n + 255) / 256", "n / 256", "n-1025", "failed", "never written"),
-        ("FORMULA", "0.5f * v * (1.0f + erff(v * 0.70710678f))", "n-1048579", "failed", "y["),
-        ("FORMULA", RIGHT.replace("0.044715f", "0.044f"), "n-1048579", "failed", "y["),
-        ("FORMULA", HALF, "n-1048579", "failed", "y["),
-        ("FORMULA", "undefined_thing", "n-1", "build_failed", "undefined_thing"),
-        ("float v = x[i];", "float v = x[i]; while (v == v) v = ((volatile float*)x)[0];", "n-1025", "timed_out", "no answer within"),
-        ('extern "C" ', "", "n-1", "failed", 'is it declared extern "C"?'),
-        ('"C" void gelu', '"C" void my_gelu', "n-1", "failed", "exports no function 'gelu', only my_gelu"),
-        ('extern "C" void', "static void", "n-1", "failed", "exports no function 'gelu', and no other"),
-        ("    if (n > 0)", "    *(int*)(4 * n) = 1; if (n > 0)", "n-1", "crashed", "host code follows a null pointer in line 13 (SIGSEGV)"),
-        ("y[i] = FORMULA", "y[i] = 7 % int(blockIdx.x)", "n-1", "crashed", "device code divides an integer by 0 in line 9, called from"),
-        ("y[i] = FORMULA", DEEP, "n-1", "crashed", "device code has filled a thread's stack in line 9"),
-        ("    if (n > 0)", "    while (n > 0) n += 2; if (n > 0)", "n-1", "timed_out", 'File "gelu.cu", line 13, in gelu'),
-        ("#include <cstdint>", "#include <mma.h>\nusing namespace nvcuda;", "n-1", "skipped", "line 5: nvcuda is not known to"),
-        ("y[i] = FORMULA", "y[0] = FORMULA", "n-1025", "failed", "race"),
-    ],
-    ids=["past the end", "no blocks", "grid", "erf", "constant", "half", "compile", "endless", "C++ name",
-         "name", "static", "null", "by zero", "recursion", "host loop", "header", "race"],
-)  # fmt: skip
-def test_wrong_kernels_are_told_what_is_wrong(
-    tmp_path: Path, old: str, new: str, case: str, outcome: str, words: str
-) -> None:
-    assert old in KERNEL
-    course = tmp_path / "course"
-    for room in ("assignments", "reference", "starter"):
-        shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
-    toml = course / "assignments/cuda_gelu/problem.toml"
-    toml.write_text(toml.read_text().replace("cpu = 20", "cpu = 4" if outcome == "timed_out" else "cpu = 20"))
-    folder = tmp_path / "submission"
-    folder.mkdir()
-    (folder / "gelu.cu").write_text(KERNEL.replace(old, new).replace("FORMULA", RIGHT))
-    report = judge(folder, course, "cuda_gelu", "cpu", case=case)
-    (result,) = [one for one in cases(report) if one.name == case]
+@pytest.mark.parametrize("name", WRONG)
+def test_what_keeps_a_kernel_from_an_answer_is_told(graded: dict[str, AssignmentResult], name: str) -> None:
+    _, _, outcome, words = WRONG[name]
+    (result,) = graded[name].parts[0].cases
     everything = "\n".join([result.message, *result.diagnosis, result.traceback])
     assert (result.outcome, words in everything) == (outcome, True), f"{result.outcome}: {everything}"
 
 
-SLOW = RIGHT.replace("0.044715f", "0.044715")
-NO_STREAM = "<<<(n + 255) / 256, 256>>>"
-
-
-@pytest.mark.parametrize(("formula", "outcome"), [(SLOW, "passed"), (f"2 * {SLOW}", "failed")], ids=["right", "wrong"])
-def test_hints_are_for_right_kernels(tmp_path: Path, formula: str, outcome: str) -> None:
-    source = KERNEL.replace("FORMULA", formula).replace("<<<(n + 255) / 256, 256, 0, stream>>>", NO_STREAM)
-    assert NO_STREAM in source
-    (tmp_path / "gelu.cu").write_text(source)
-    (graded,) = judge(tmp_path, ROOT, "cuda_gelu", "cpu", stop_early=True).assignments
-    assert outcome in {case.outcome for part in graded.parts for case in part.cases}
-    told = [
-        "gelu.cu:13: the launch of kernel neither names `stream` nor waits for it, so on a GPU it may run before its inputs are there; "
+def test_hints_are_for_right_kernels(graded: dict[str, AssignmentResult]) -> None:
+    right, wrong = (graded[name] for name in HINTED)
+    assert [case.outcome for one in (right, wrong) for case in one.parts[0].cases] == ["passed", "failed"]
+    assert list(right.hints) == [
+        "right.cu:13: the launch of kernel neither names `stream` nor waits for it, so on a GPU it may run before its inputs are there; "
         "this is graded on the GPU",
-        "gelu.cu:9: computed in double precision, which is slower than float on every GPU: write 0.044715f, "
+        "right.cu:9: computed in double precision, which is slower than float on every GPU: write 0.044715f, "
         "for without the f each is a double",
     ]
-    assert list(graded.hints) == (told if outcome == "passed" else [])
+    assert list(wrong.hints) == []
 
 
-@pytest.mark.parametrize(
-    ("formula", "all_earned", "graded", "earned", "note"),
-    [
-        ("0.0f * (v > 1.0f)", 0, 0, 0, "its values show on a GPU only, and other cases went wrong"),
-        (RIGHT, 10, 1.5, 1.5, ""),
-    ],
-    ids=["zeros", "right"],
-)
-def test_values_that_nobody_saw_earn_points_only_where_the_others_were_right(
-    start_run: StartRun, tmp_path: Path, formula: str, all_earned: float, graded: float, earned: float, note: str
-) -> None:
-    ran = grade(start_run, tmp_path, KERNEL.replace("FORMULA", formula))
-    assert ran.report is not None
-    assert ran.report.correctness.earned == all_earned, ran.output
-    assert ran.left == []
-    (part,) = ran.report.assignments[0].parts
+def test_values_that_nobody_saw_earn_no_points_where_others_were_wrong(tmp_path: Path) -> None:
+    """Of the reference they earn them: tests/command/test_course.py."""
+    (tmp_path / "gelu.cu").write_text(KERNEL.replace("FORMULA", "0.0f * (v > 1.0f)"))
+    report = judge(tmp_path, ROOT, "cuda_gelu", "cpu")
+    assert report.correctness.earned == 0
+    (part,) = report.assignments[0].parts
     (huge,) = [group for group in part.groups if group.name == "huge"]
     assert [case.outcome for case in huge.cases] == ["passed"]
-    assert (huge.points.earned, huge.points.graded, huge.points.possible) == (earned, graded, 1.5)
-    assert "beyond-2-31: only where it reads and writes was looked at: its values show on a GPU" in ran.output
-    assert note in ran.output
-    assert ("other cases went wrong" in ran.output) == bool(note)
+    assert (huge.points.earned, huge.points.graded, huge.points.possible) == (0, 0, 1.5)
+    assert huge.note == "not graded: its values show on a GPU only, and other cases went wrong"
 
 
 def test_without_a_compiler_it_is_skipped_and_says_how_to_get_one(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import PROBLEM, Course, Ran, Running, StartRun, problem_toml
+from tests.support.warm_judge import judge
 
 pytestmark = [pytest.mark.grading, pytest.mark.timeout(600)]
 PROPERTIES = '''
@@ -40,7 +41,7 @@ checks = ["test_it_is_odd"]
 """
 # assignment: the submission's function
 SUBMISSIONS = {
-    "right": "return x * 2",
+    "right": "print('n', x.numel(), float(x[0]))\n    return x * 2",
     "long": "return x * 2 if x.numel() < 37 else (x * 2).abs()",
     "even": "return x * 2 if x.numel() == 10 else x * 2.5",
     "ends": "if x.numel() != 10: os._exit(3)\n    return x * 2",
@@ -130,16 +131,19 @@ def test_what_may_vary_may_within_its_budget(ran: Ran) -> None:
     assert "y[3] is the first wrong element" in told(ran, "too_much", "again")
 
 
-def test_the_seed_draws_the_same_inputs_again(start_run: StartRun, course: Course) -> None:
+def test_the_seed_draws_the_same_inputs_again(ran: Ran, course: Course, start_run: StartRun) -> None:
+    """Beside an earlier run of all, and a judge with a seed of its own."""
+    assert ran.report is not None
     add(course, "right")
     submission = course.folder / "submission"
     submission.mkdir()
-    (submission / "right.py").write_text(f"{HEAD}print('n', x.numel(), float(x[0]))\n    return x * 2\n")
-    seen = []
-    for seed in (7, 7, 8):
-        ran = start_run(submission, "--course", course.folder, "--device", "cpu", "--seed", seed).finish()
-        assert ran.report is not None, ran.errors
-        seen.append(ran.report.assignments[0].log.text)
-    assert seen[0] == seen[1]
-    assert seen[0] != seen[2]
-    assert len(set(seen[0].splitlines())) >= 4
+    (submission / "right.py").write_text(f"{HEAD}{SUBMISSIONS['right']}\n")
+    options = ("--course", course.folder, "--device", "cpu", "--seed", ran.report.seed)
+    again = start_run(submission, *options).finish().report
+    assert again is not None
+    earlier, replayed, other = (
+        next(one.log.text for one in report.assignments if one.name == "right")
+        for report in (ran.report, again, judge(submission, course.folder, "right", "cpu"))
+    )
+    assert earlier == replayed != other
+    assert len(set(earlier.splitlines())) >= 4

@@ -202,15 +202,10 @@ def test_cheating_in_speed_costs_nothing_in_correctness(ran: Ran) -> None:
 
 
 @measures
-def test_what_is_left_behind_stands_still_in_the_rounds(ran: Ran, lab: Lab) -> None:
+def test_what_is_left_behind_stands_still_before_and_in_the_rounds(ran: Ran, lab: Lab) -> None:
     assert ran.report is not None
-    assert overlaps(lab, "cheats", list(CHEATS).index("busy"), last=12) == (12, 0)
-
-
-@measures
-def test_what_is_left_behind_stands_still_before_the_rounds_too(ran: Ran, lab: Lab) -> None:
-    assert ran.report is not None
-    assert overlaps(lab, "cheats", list(CHEATS).index("busy"))[1] == 0
+    calls, together = overlaps(lab, "cheats", list(CHEATS).index("busy"))
+    assert (calls >= 12, together) == (True, 0)
 
 
 @pytest.fixture(scope="module")
@@ -336,22 +331,9 @@ def test_a_baseline_that_fails_is_the_graders_fault_and_costs_no_points(start_ru
 SHORT = "import torch\n\ndef eager(x):\n    return torch.exp(torch.log(x.abs())) * 2 * x.sign()\n"
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Lab:
-    lab = Lab(tmp_path)
-    lab.add("double", ["one"], "def double(x):\n    return x * 2\n", baseline=SHORT)
-    return lab
-
-
-def test_no_speed_leaves_speed_open(start_run: StartRun, small: Lab) -> None:
-    ran = start_run(*small.arguments, "--no-speed").finish()
-    assert ran.report is not None, ran.errors
-    points = ran.report.speed
-    assert (points.earned, points.graded, points.possible) == (0, 0, 5)
-    assert ran.report.correctness.earned == 4
-
-
-def test_the_table_is_pytest_benchmarks_and_its_record_can_be_compared(start_run: StartRun, small: Lab) -> None:
+def test_the_table_is_pytest_benchmarks_and_its_record_can_be_compared(start_run: StartRun, tmp_path: Path) -> None:
+    small = Lab(tmp_path)
+    small.add("double", ["one"], "def double(x):\n    return x * 2\n", baseline=SHORT)
     running = start_run(*small.arguments, "--table", "--quick")
     ran = running.finish()
     assert ran.code == 0, ran.errors

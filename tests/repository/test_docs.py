@@ -16,7 +16,7 @@ import typer
 from grader import cli
 from grader.assignment import load_course
 from grader.report.model import CaseResult
-from tests.conftest import IMPORTS, ROOT, StartRun
+from tests.conftest import IMPORTS, ROOT
 from tests.support.corpus import cases
 from tests.support.warm_judge import judge
 
@@ -35,12 +35,12 @@ CODE_BLOCK = re.compile(r"^```.*?^```$|^    [^\n]*$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^(At the end of )?`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def course_with_a_fifth(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def course_with_a_fifth(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the course with the assignment that docs/ASSIGNMENTS.md adds, made from that page alone, and one in CUDA C++ whose
     signature no other has (`tests/support/row_sum`).
     """
-    course = tmp_path / "course"
+    course = tmp_path_factory.mktemp("fifth") / "course"
     for room in ("assignments", "reference", "starter"):
         shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
     files = BLOCK.findall((ROOT / "docs" / "ASSIGNMENTS.md").read_text(encoding="utf-8"))
@@ -53,43 +53,50 @@ def course_with_a_fifth(tmp_path: Path) -> Path:
     return course
 
 
-def test_the_page_adds_a_fifth_assignment(course_with_a_fifth: Path, start_run: StartRun) -> None:
+def graded(submission: Path, course: Path, assignment: str, case: str | None = None) -> dict[str, CaseResult]:
+    """Its cases by name, or one of them."""
+    found = cases(judge(submission, course, assignment, "cpu", case=case))
+    return {one.name: one for one in found if case in (None, one.name)}
+
+
+NEEDS_A_COMPILER = pytest.mark.skipif(
+    shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "points", "check"),
+    [
+        ("elu", (3, 3, 7), "test_positive_values_pass_through"),
+        pytest.param("row_sum", (4, 4, 4), "33x1025", marks=NEEDS_A_COMPILER),
+    ],
+)
+def test_assignments_are_added_by_their_files_alone(
+    course_with_a_fifth: Path, name: str, points: tuple[float, float, float], check: str
+) -> None:
     course = course_with_a_fifth
     assert [one.name for one in load_course(course)][-2:] == ["elu", "row_sum"]
-    arguments = ("--course", course, "--device", "cpu", "--assignment", "elu")
-    ran = start_run(course / "reference", *arguments).finish()
-    assert ran.code == 0, ran.errors
-    assert ran.report is not None
-    assert (ran.report.score.earned, ran.report.score.graded, ran.report.score.possible) == (3, 3, 7)
-    assert ran.case("elu", "test_positive_values_pass_through").tries == "A positive x comes back unchanged."
-    stub = start_run(course / "starter", *arguments).finish()
-    assert stub.case("elu", "n-1").outcome == "not_implemented"
-    assert stub.case("elu", "test_positive_values_pass_through").outcome == "not_implemented"
-
-
-def graded(submission: Path, course: Path, assignment: str) -> dict[str, CaseResult]:
-    """Its cases by name."""
-    return {one.name: one for one in cases(judge(submission, course, assignment, "cpu"))}
+    report = judge(course / "reference", course, name, "cpu")
+    score = report.score
+    assert (score.earned, score.graded, score.possible) == points, report
+    if name == "elu":
+        told = {one.name: one.tries for one in cases(report)}
+        assert told[check] == "A positive x comes back unchanged."
+    assert {one.outcome for one in graded(course / "starter", course, name).values()} == {"not_implemented"}
 
 
 def test_its_mistake_is_named(course_with_a_fifth: Path, tmp_path: Path) -> None:
     kernel = (course_with_a_fifth / "reference" / "elu.py").read_text()
     (tmp_path / "elu.py").write_text(kernel.replace("tl.exp(tl.minimum(x, 0.0)) - 1", "tl.exp(tl.minimum(x, 0.0))"))
     words = "y is what comes out without the − 1: consistent with a term that is missing"
-    assert words in graded(tmp_path, course_with_a_fifth, "elu")["n-1025"].diagnosis
+    assert words in graded(tmp_path, course_with_a_fifth, "elu", "n-1025")["n-1025"].diagnosis
 
 
-@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
-def test_a_cuda_assignment_with_another_signature_is_added_by_its_files_alone(
-    course_with_a_fifth: Path, start_run: StartRun, tmp_path: Path
+@NEEDS_A_COMPILER
+def test_mistakes_in_a_cuda_assignment_with_another_signature_are_told_by_its_names(
+    course_with_a_fifth: Path, tmp_path: Path
 ) -> None:
     course = course_with_a_fifth
-    arguments = ("--course", course, "--device", "cpu", "--assignment", "row_sum")
-    right = start_run(course / "reference", *arguments).finish()
-    assert right.code == 0, right.errors
-    assert right.report is not None
-    assert (right.report.score.earned, right.report.score.graded) == (4, 4), right.output
-    assert start_run(course / "starter", *arguments).finish().case("row_sum", "1x1").outcome == "not_implemented"
     source = (course / "reference" / "row_sum.cu").read_text()
     wrongs = {
         ("i < cols;", "i < cols - 1;"): ("y[0] is the first wrong element: expected", "all 33 elements are wrong"),
@@ -109,7 +116,7 @@ def test_a_cuda_assignment_with_another_signature_is_added_by_its_files_alone(
         folder.mkdir()
         assert old in source
         (folder / "row_sum.cu").write_text(source.replace(old, new))
-        case = graded(folder, course, "row_sum")["33x1025"]
+        case = graded(folder, course, "row_sum", "33x1025")["33x1025"]
         assert case.outcome in ("failed", "build_failed"), case
         assert all(one in " ".join([case.outcome, case.message, *case.diagnosis]) for one in words), case
 

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from re import _compiler, _parser  # type: ignore[attr-defined]
 from re import _constants as op  # type: ignore[attr-defined]
-from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 import pytest
@@ -35,6 +35,7 @@ CHARACTERS = " a0\n(<[\"'`-/.:,#\\_e=*Aj‘\t"
 # Parts of patterns that are made where they are used: the first two are tried below, the others look for names of files.
 ELSEWHERE = ("row", " in named", "_in_memory", "submission.parent")
 REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT)
+SINGLES = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)
 LONG = 500  # a repeat of so many may be without an end
 MODULES = sorted(path for folder in ("grader", "assignments") for path in (ROOT / folder).rglob("*.py"))
 WITH_PATTERNS = [path for path in MODULES if re.search(rf"\bre\.({'|'.join(FUNCTIONS)})\b", path.read_text("utf-8"))]
@@ -93,47 +94,20 @@ def is_of_re(function: ast.expr) -> bool:
     return False
 
 
-def fits(items: list[tuple[Any, Any]], character: str) -> bool:
-    wanted = True
-    for kind, value in items:
-        if kind is op.NEGATE:
-            wanted = False
-        elif (kind is op.LITERAL and ord(character) == value) or (
-            kind is op.RANGE and value[0] <= ord(character) <= value[1]
-        ):
-            return wanted
-        elif kind is op.CATEGORY:
-            name = str(value).removeprefix("CATEGORY_")
-            here = {
-                "DIGIT": character.isdigit(),
-                "SPACE": character.isspace(),
-                "WORD": character.isalnum() or character == "_",
-            }
-            if here[name.removeprefix("NOT_")] != name.startswith("NOT_"):
-                return wanted
-    return not wanted
-
-
-def characters_of(kind: Any, value: Any) -> list[str]:
+def characters_of(node: Any) -> list[str]:
     """Some characters that a part of one character matches."""
-    if kind is op.LITERAL:
-        return [chr(value)]
-    if kind is op.NOT_LITERAL:
-        return [one for one in CHARACTERS if ord(one) != value]
-    if kind is op.ANY:
-        return [one for one in CHARACTERS if one != "\n"]
-    named = [chr(one) for name, one in value if name is op.LITERAL] + [
-        chr(one[0]) for name, one in value if name is op.RANGE
-    ]
-    return [one for one in [*CHARACTERS, *named] if fits(value, one)] or [" "]
+    alone = _compiler.compile(_parser.SubPattern(_parser.State(), [node]))  # type: ignore[no-untyped-call]
+    literals = re.findall(r"LITERAL, (\d+)|\((\d+), \d+\)", str(node))  # also the first of a range
+    candidates = [*CHARACTERS, *(chr(int(one or first)) for one, first in literals)]
+    return [one for one in candidates if alone.fullmatch(one)] or [" "]
 
 
 def sample(parts: Any) -> str:
     """A short text that these parts of a pattern match."""
     text = ""
     for kind, value in parts:
-        if kind in (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN):
-            text += characters_of(kind, value)[0]
+        if kind in SINGLES:
+            text += characters_of((kind, value))[0]
         elif kind in REPEATS:
             text += sample(value[2]) * max(value[0], min(value[1], 1))
         elif kind is op.SUBPATTERN:
@@ -155,8 +129,8 @@ def repeats(parts: Any, before: str = "") -> Iterator[tuple[str, str]]:
             *_, most, body = value
             if most >= LONG:
                 singles = list(body)
-                if len(singles) == 1 and singles[0][0] in (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN):
-                    own = characters_of(*singles[0])
+                if len(singles) == 1 and singles[0][0] in SINGLES:
+                    own = characters_of(singles[0])
                     yield from ((lead, one) for one in dict.fromkeys([*own[:5], *(c for c in own if c in lead)]))
                 else:
                     yield lead, sample(body)
