@@ -16,8 +16,8 @@ ACCEPTED = entries("accepted")
 
 
 @pytest.mark.parametrize("entry", ACCEPTED, ids=lambda entry: entry.id)
-def test_a_right_kernel_passes_the_first_case_of_each_group(entry: Entry, tmp_path: Path) -> None:
-    assert entry.fault("cpu", entry.grade("cpu", tmp_path, only="first of its group")) == ""
+def test_a_right_kernel_passes_a_sample_of_the_cases(entry: Entry, tmp_path: Path) -> None:
+    assert entry.fault("cpu", entry.grade("cpu", tmp_path, only="a sample")) == ""
 
 
 @pytest.mark.everything
