@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import gc
+import itertools
 import os
 import re
 import shutil
@@ -47,7 +48,8 @@ SHARED = Path("/dev/shm")
 # On this host with each jail, `host` being the strongest; in a container.
 PlaceName = Literal["host", "bubblewrap", "uid", "none", "docker"]
 QUICK = "not grading and not docker and not gpu and not alone"
-ALL_LEFT_OUT = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(grading|docker|gpu|alone)\b", re.MULTILINE)
+MARKS = ("grading", "docker", "gpu", "alone", "everything")
+OF_THE_WHOLE_FILE = re.compile(rf"^pytestmark = \[?\s*pytest\.mark\.({'|'.join(MARKS)})\b", re.MULTILINE)
 IN_DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 IN_DOCKER_TOO = pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.everything])
 
@@ -69,10 +71,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The quick suite imports no file that it would leave out as a whole."""
-    if config.option.markexpr != QUICK or collection_path.suffix != ".py":
+    """No file is imported of which `-m` would leave out every test, for importing takes most of the collection.
+
+    A test has the marks of its file, and may have those that the file names; two come with what a file imports, as
+    `corpus.DEVICES` and `jails.ONE_OF_JAILS`.
+    """
+    wanted = config.option.markexpr
+    if collection_path.suffix != ".py" or not {"and", "or", "not", *MARKS} >= {*re.findall(r"\w+", wanted)} > set():
         return None
-    return ALL_LEFT_OUT.search(collection_path.read_text(encoding="utf-8")) is not None or None
+    text = collection_path.read_text(encoding="utf-8")
+    always = OF_THE_WHOLE_FILE.findall(text)
+    others = {"gpu", "everything", *(mark for mark in MARKS if f"mark.{mark}" in text or f"IN_{mark.upper()}" in text)}
+    possible = ([*always, *some] for count in range(len(others) + 1) for some in itertools.combinations(others, count))
+    return not any(eval(wanted, {mark: mark in marks for mark in MARKS}) for marks in possible) or None
 
 
 def pytest_collection_finish() -> None:

@@ -9,7 +9,7 @@ import shutil
 import tomllib
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import pytest
 import torch
@@ -27,6 +27,7 @@ DEVICES = ["cpu", *([ON_GPU] if torch.cuda.is_available() else [])]
 # For endless kernels, whose every case waits for its limit. Longer on a GPU, which others may use, and whose first call
 # loads a kernel.
 HANGING_LIMIT_S: dict[Device, int] = {"cpu": 2, "cuda": 5}
+KEPT = ("name", "outcome", "message", "diagnosis", "map")  # of a case's result
 
 
 class Expected(Strict):
@@ -61,12 +62,6 @@ class Changed(Strict):
     base: str | None = None
     change: tuple[Change, ...] = ()
 
-    @model_validator(mode="after")
-    def _is_complete(self) -> Self:
-        if (self.base is None) != (not self.change):
-            raise ValueError("base and change belong together")
-        return self
-
 
 class Mutant(Changed):
     """mutant.toml: one plausible mistake, and the grader's words about it.
@@ -98,7 +93,7 @@ class Accepted(Changed):
 
 
 class Slow(Changed):
-    """slow.toml: a right kernel that is slow for one cause.
+    """slow.toml: a right kernel that is slow for one cause; it may be the base as it is.
 
     Attributes:
         cause: of the first remark that its profile makes.
@@ -109,13 +104,6 @@ class Slow(Changed):
     cause: str
     case: str
     says: tuple[Pattern, ...] = ()
-
-    @model_validator(mode="after")
-    def _is_complete(self) -> Self:
-        """A slow kernel may also be the base as it is."""
-        if self.base is None and self.change:
-            raise ValueError("changes need a base")
-        return self
 
 
 class Found(Strict):
@@ -137,17 +125,7 @@ class Found(Strict):
     def of(cls, report: Report) -> Self:
         return cls(
             cases=tuple(
-                (
-                    part.name,
-                    CaseResult(
-                        name=case.name,
-                        tries="",
-                        outcome=case.outcome,
-                        message=case.message,
-                        diagnosis=case.diagnosis,
-                        map=case.map,
-                    ),
-                )
+                (part.name, CaseResult(tries="", **{name: getattr(case, name) for name in KEPT}))
                 for one in report.assignments
                 for part in one.parts
                 for case in part.cases
@@ -187,9 +165,6 @@ class Found(Strict):
         )
 
 
-Model = TypeVar("Model", Mutant, Accepted)
-
-
 class Entry:
     """A folder of the corpus, which is a submission."""
 
@@ -197,34 +172,31 @@ class Entry:
         self.folder = folder
         self.assignment = folder.parent.name
         self.id = f"{self.assignment}-{folder.name}"
+        self.is_wrong = (folder / "mutant.toml").is_file()
 
     @cached_property
     def mutant(self) -> Mutant:
-        return self._toml("mutant.toml", Mutant)
-
-    @cached_property
-    def slow(self) -> Slow:
-        return self._toml("slow.toml", Slow)
-
-    @property
-    def _changed(self) -> Changed:
-        """The toml that the folder has."""
-        if (self.folder / "mutant.toml").is_file():
-            return self.mutant
-        return self.slow if (self.folder / "slow.toml").is_file() else self.accepted
+        return Mutant.model_validate(self._toml("mutant"))
 
     @cached_property
     def accepted(self) -> Accepted:
-        return self._toml("accepted.toml", Accepted)
+        return Accepted.model_validate(self._toml("accepted"))
 
-    def _toml(self, name: str, model: type[Model]) -> Model:
-        return model.model_validate(tomllib.loads((self.folder / name).read_text(encoding="utf-8")))
+    @cached_property
+    def slow(self) -> Slow:
+        return Slow.model_validate(self._toml("slow"))
+
+    def _toml(self, name: str) -> dict[str, Any]:
+        return tomllib.loads((self.folder / f"{name}.toml").read_text(encoding="utf-8"))
 
     def submission(self, scratch: Path) -> Path:
         """The folder to grade; made in `scratch` if the kernel is another kernel with changes."""
-        model = self._changed
+        is_slow = (self.folder / "slow.toml").is_file()
+        model = self.mutant if self.is_wrong else self.slow if is_slow else self.accepted
         if model.base is None:
+            assert not model.change, f"{self.id}: changes need a base"
             return self.folder
+        assert model.change or is_slow, f"{self.id} is its base as it is"
         target = scratch / self.folder.name
         base = ROOT / "tests" / "corpora" / "accepted" / self.assignment / model.base
         shutil.copytree(base, target, ignore=shutil.ignore_patterns("*.toml", "__pycache__"))
@@ -239,14 +211,12 @@ class Entry:
     @property
     def expected(self) -> dict[Device, Expected]:
         """The expected case by device; empty for a right kernel."""
-        if not (self.folder / "mutant.toml").is_file():
-            return {}
-        both: dict[Device, Expected | None] = {"cpu": self.mutant.cpu, "cuda": self.mutant.cuda}
-        return {device: one for device, one in both.items() if one is not None}
+        devices: tuple[Device, ...] = ("cpu", "cuda") if self.is_wrong else ()
+        return {device: one for device in devices if (one := self.mutant.on(device)) is not None}
 
     def runs_on(self, device: Device) -> bool:
         """Whether the kernel is graded on the device: a wrong kernel if it is wrong there, a right kernel always."""
-        return device in self.expected or not (self.folder / "mutant.toml").is_file()
+        return not self.is_wrong or device in self.expected
 
     def hangs(self, device: Device) -> bool:
         """Whether the kernel is expected to time out."""
@@ -324,10 +294,7 @@ def _impatient_course(scratch: Path, assignment: str, device: Device) -> Path:
         shutil.copytree(ROOT / room, course / room, ignore=shutil.ignore_patterns("__pycache__"))
     toml = course / "assignments" / assignment / "problem.toml"
     limit = HANGING_LIMIT_S[device]
-    text = re.sub(
-        r"time_limit_s = \{.*?\}",
-        f"time_limit_s = {{ cpu = {limit}, cuda = {limit} }}",
-        toml.read_text(encoding="utf-8"),
-    )
+    both = f"time_limit_s = {{ cpu = {limit}, cuda = {limit} }}"
+    text = re.sub(r"time_limit_s = \{.*?\}", both, toml.read_text(encoding="utf-8"))
     toml.write_text(re.sub(r"time_limit_s = \d+", f"time_limit_s = {limit}", text), encoding="utf-8")
     return course

@@ -78,26 +78,27 @@ def rows(record: dict[str, Any], devices: Sequence[Device], only: str = "") -> s
     def chosen(kind: Literal["mutants", "accepted"]) -> list[Entry]:
         return [entry for entry in entries(kind) if only in f"{kind}/{entry.id}"]
 
-    lines: list[str] = []
-    names = {entry.id for entry in chosen("mutants")}
-    for device in (one for one in devices if one in record):
-        mine = record[device]
-        for assignment in _assignments():
-            if found := {name: one for name, one in _of(mine["mutants"], assignment).items() if name in names}:
-                lines += tables(DEVICE_NAMES[device], assignment, found)
-        if missing := [name for name in _missing(device, mine) if only in name]:
-            lines += [f"## Not run on a {DEVICE_NAMES[device]} yet", "", *(f"- {name}" for name in missing), ""]
-    elsewhere = [
-        (entry, device) for entry in chosen("mutants") for device in devices if entry.mutant.on(device) is None
+    lines = [
+        "| | wrong kernel | its mistake | device | first case | outcome | cases that catch it |",
+        "|---|---|---|---|---|---|---|",
     ]
-    if elsewhere:
-        lines += ["## Wrong kernels that are not wrong everywhere", ""]
-        lines += [
-            f"- {entry.id}, not run on a {DEVICE_NAMES[device]}: {entry.mutant.mistake}" for entry, device in elsewhere
-        ]
-        lines.append("")
-    if accepted := chosen("accepted"):
-        lines += ["## Right kernels", "", *(f"- {entry.id}: {entry.accepted.how}" for entry in accepted)]
+    for device, entry in ((device, entry) for device in devices for entry in chosen("mutants")):
+        one = record.get(device, {}).get("mutants", {}).get(entry.id)
+        if entry.mutant.on(device) is None:
+            ends = "|  | not run: it is right there, or its end is chance |"
+        elif one is None:
+            ends = "|  | not run yet |"
+        else:
+            first = one["caught_by"][0] if one["caught_by"] else "**none**"
+            left_out = f", {len(one['left_out'])} left out" if "left_out" in one else ""
+            ends = f"| {first} | {one['outcome']} | {len(one['caught_by'])} of {one['ran']}{left_out}"
+        names = f"| {entry.assignment} | {entry.folder.name} | {entry.mutant.mistake} | {DEVICE_NAMES[device]}"
+        lines.append(f"{names} {ends} |")
+    lines.append("")
+    for entry in chosen("accepted"):
+        missing = [one for one in devices if entry.id not in record.get(one, {}).get("accepted", {})]
+        not_run = "".join(f"; not run on a {DEVICE_NAMES[device]} yet" for device in missing)
+        lines.append(f"- {entry.id}: {entry.accepted.how}{not_run}")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -105,46 +106,6 @@ def _missing(device: Device, mine: dict[str, Any]) -> list[str]:
     there = mine["mutants"].keys() | mine["accepted"].keys()
     every = [*entries("mutants"), *entries("accepted")]
     return [entry.id for entry in every if entry.runs_on(device) and entry.id not in there]
-
-
-def tables(device: str, assignment: str, found: dict[str, Any]) -> list[str]:
-    catches = Counter(case for one in found.values() for case in one["caught_by"])
-    alone: dict[str, tuple[list[str], list[str]]] = {}  # the names of all cases, and of the cases that ran
-    for name, one in found.items():
-        if len(one["caught_by"]) == 1:
-            pair = alone.setdefault(one["caught_by"][0], ([], []))
-            pair[bool(one.get("left_out"))].append(name.removeprefix(f"{assignment}-"))
-    left_out = Counter(case for one in found.values() for case in one.get("left_out", ()))
-    lines = [f"## {assignment} on a {device}", ""]
-    if left_out:
-        lines += [
-            f"Cases that were left out for some of the {len(found)} wrong kernels, and are not counted for them below:",
-            "",
-            *(f"- {case}: left out for {count}" for case, count in left_out.items()),
-            "",
-        ]
-    if alone:
-        more = any(of_those_that_ran for _, of_those_that_ran in alone.values())
-        lines += [
-            "Cases that are the only one to catch some mistake:",
-            "",
-            "| case | mistakes it catches | of which no other does |"
-            + (" of which no other that ran does; those left out were not tried |" if more else ""),
-            "|---|---:|---|" + ("---|" if more else ""),
-        ]
-        for case, (of_all, of_those_that_ran) in alone.items():
-            row = f"| {case} | {catches[case]} | {', '.join(of_all)} |"
-            lines.append(f"{row} {', '.join(of_those_that_ran)} |" if more else row)
-        lines.append("")
-    lines += ["| wrong kernel | its mistake | first case | outcome | cases that catch it |", "|---|---|---|---|---:|"]
-    mistakes = {entry.id: entry.mutant.mistake for entry in entries("mutants")}
-    for name, one in found.items():
-        first = one["caught_by"][0] if one["caught_by"] else "**none**"
-        count = f"{len(one['caught_by'])} of {one['ran']}"
-        lines.append(
-            f"| {name.removeprefix(f'{assignment}-')} | {mistakes[name]} | {first} | {one['outcome']} | {count} |"
-        )
-    return [*lines, ""]
 
 
 def _assignments() -> list[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import multiprocessing
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -14,12 +15,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 from unittest.mock import patch
+from zlib import crc32
 
 import torch
 
-from grader.assignment import Assignment, Device, load_course
+from grader.assignment import Assignment, Device, Part, load_course
+from grader.judge import run
 from grader.judge.cases import BoundCase
-from grader.judge.run import Run
 from grader.messages import Event, Finished, Profiled, Request
 from grader.pool.pool import WorkerPool
 from grader.pool.watch import CallLimits
@@ -37,7 +39,7 @@ CONTEXT.set_forkserver_preload(
     ["tests.support.warm_imports", "grader.judge.session", "torch._dynamo", "hypothesis", "tests.support.warm_judge"]
 )  # torch._dynamo is imported by PyTorch's fake tensors, which profiles use
 # The cases that may run beside other judges' on one GPU, or the others: they need much of its memory, or measure it.
-Cases = Literal["all", "beside others", "alone", "first of its group"]
+Cases = Literal["all", "beside others", "alone", "a sample"]
 ELSEWHERE: dict[Cases, str] = {
     "beside others": "only what runs alone is of interest",
     "alone": "runs alone",
@@ -140,12 +142,17 @@ def _judge(task: Task, sender: Connection) -> None:
         patch.object(loading, "find_nvcc", return_value=None).start()
         patch.object(results, "fingerprint", return_value="").start()  # of all files of this repository
         patch.object(watch, "INTERVAL_S", LOOK_INTERVAL_S).start()
+        patch.object(run, "load_course", assignments).start()
         if task.course == ROOT:
             _be_patient()
     if task.without is not None:
         task.without.remove()
     warm = None
-    if task.device == "cpu" and WARM and any(one.spec.language == "triton" for one in _assignments(task)):
+    if (
+        task.device == "cpu"
+        and WARM
+        and any(one.spec.language == "triton" for one in assignments(task.course, task.assignments))
+    ):
         from tests.support.warm import Warm
 
         warm = Warm()
@@ -164,15 +171,21 @@ def _judge(task: Task, sender: Connection) -> None:
             warm.close()
 
 
-def _assignments(task: Task) -> list[Assignment]:
-    return load_course(task.course, task.assignments)
+def assignments(course: Path, names: Sequence[str] = ()) -> list[Assignment]:
+    """As `load_course`; this repository's are read once, by the process that judges are forked from."""
+    return [one for one in own_course() if one.name in names] if course == ROOT else load_course(course, names)
+
+
+@functools.cache
+def own_course() -> list[Assignment]:
+    return load_course(ROOT)
 
 
 def report(task: Task, folder: Path, pool: WorkerPool) -> bytes:
     """Grade or profile in this process. Returns the report, or the case's profile, as JSON."""
     from grader.judge.session import run_session
 
-    files = tuple(one.spec.file for one in _assignments(task))
+    files = tuple(one.spec.file for one in assignments(task.course, task.assignments))
     staged = stage(task.submission, folder / "submission", files)
     request = Request(
         submission=task.submission,
@@ -204,8 +217,8 @@ def _be_patient() -> None:
 
     limits = asking.limits_of
 
-    def longer(run: Run, case: BoundCase, calls: int) -> CallLimits:
-        usual = limits(run, case, calls)
+    def longer(of: run.Run, case: BoundCase, calls: int) -> CallLimits:
+        usual = limits(of, case, calls)
         return CallLimits(PATIENCE * usual.time_s, usual.memory_gib)
 
     patch.object(asking, "limits_of", longer).start()
@@ -223,14 +236,23 @@ def _only(task: Task) -> Iterator[None]:
             return f"only {task.part} is of interest"
         if task.case is not None and (case is None or case.name != task.case):
             return f"only {task.case} is of interest"
-        if task.cases == "first of its group":
-            if case is None or all(case.name != group.names[0] for group in case.part.groups):
-                return "only the first case of each group is of interest"
-            return reason_to_skip(skip, assignment, case)
+        if task.cases == "a sample" and (case is None or case.name not in sample(task, case.part)):
+            return "not in the sample"
         own: Cases = "beside others" if case is None or case.shares_the_machine else "alone"
-        if task.cases not in ("all", own):
+        if task.cases not in ("all", "a sample", own):
             return ELSEWHERE[own]
         return reason_to_skip(skip, assignment, case)
 
     with patch.object(SkipReasons, "reason_to_skip", reason):
         yield
+
+
+def sample(task: Task, part: Part) -> list[str]:
+    """A case of the part's first group and of two in three of the others: other groups and other cases for each submission."""
+    chosen = []
+    for group in part.groups:
+        cases = [one.name for one in group.cases if task.device in one.devices and one.interpreted]
+        number = crc32(f"{task.submission.name} {group.name}".encode())
+        if cases and (number % 3 or not chosen):
+            chosen.append(cases[number // 3 % len(cases)])
+    return chosen

@@ -85,7 +85,7 @@ class Asking(Entry):
 
     def submission(self, scratch: Path) -> Path:
         made = super().submission(scratch / "plain")
-        target = scratch / "asking"
+        target = scratch / self.folder.name
         shutil.copytree(made, target, ignore=shutil.ignore_patterns("*.toml", "__pycache__"))
         if self.assignment == "cuda_gelu":
             file = target / "gelu.cu"
@@ -99,7 +99,7 @@ class Asking(Entry):
 @pytest.mark.parametrize("entry", [entry for entry in ALL if entry.id in FEW], ids=lambda entry: entry.id)
 def test_a_file_that_asks_earns_what_it_earned(entry: Entry, tmp_path: Path) -> None:
     one = Asking(entry.folder)
-    assert one.fault("cpu", one.grade("cpu", tmp_path, only="first of its group")) == ""
+    assert one.fault("cpu", one.grade("cpu", tmp_path, only="a sample")) == ""
 
 
 @pytest.mark.everything
