@@ -270,7 +270,7 @@ def _walk(
     Every folder is opened relative to its parent and never by path, because the owner could replace a folder of the path by a link.
 
     Args:
-        refused: why a path is left out; a folder is entered unless its path is there when the next path is asked for.
+        refused: why a path is left out. A folder is entered unless its path is there once all paths beside it were given.
         unreadable: called with a folder that cannot be read.
     """
     try:
