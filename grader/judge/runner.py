@@ -192,14 +192,15 @@ class Runner:
                 self.compilation.check(work)
             except Fault as found:
                 error = found
-        checks_in_turn = self.run.request.stop_early and self.run.lane_count == 1
-        if checks_in_turn and isinstance(work, BoundCase) and isinstance(error, Fault) and error.whose == "answer":
-            done.evidence.pattern = self._pattern(work)
+        is_wrong = isinstance(error, Fault) and error.whose == "answer"
+        if is_wrong and self.run.request.stop_early and self.run.lane_count == 1:
+            if isinstance(work, BoundCase) and work.case.levels:
+                done.evidence.pattern = self._pattern(work)
         self.results.keep(self._place(work), error, done.evidence, is_check=isinstance(work, BoundCheck))
 
     def _pattern(self, wrong: BoundCase) -> str:
-        """On which levels a wrong answer hangs, from a few more cases of its part, which get no results; "" if they do not
-        tell. Ends at a case that neither passes nor fails: its worker has crashed, say, or is slow.
+        """On which levels the wrong answer of a case with a level hangs, from a few more cases of its part, which get no
+        results; "" if they do not tell. Ends at a case that neither passes nor fails: its worker has crashed, say, or is slow.
         """
         of_part = wrong.place.of_part
         self._asked_alone.add(of_part)

@@ -241,6 +241,9 @@ def test_a_check_asks_for_its_sentence_until_a_case_gives_no_answer() -> None:
     run(stage)
     assert [name for name, _ in stage.ran] == ["transposed", "float16"]
     assert stage.kept == {one.name: "stopped" for one in cases} | {"transposed": "it is wrong"}
+    of_no_level = Stage(case("softmax", "s0"), case("softmax", "s1"), device="cpu", stop_early=True)
+    of_no_level.wrong = {"s0": Fault.wrong("it is wrong")}
+    assert [name for name, _ in run(of_no_level).ran] == ["s0"], "no sentence about levels explains it"
 
 
 def test_what_is_smaller_on_a_cpu_says_so() -> None:
