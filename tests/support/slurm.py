@@ -67,7 +67,7 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def wait(self, look: Callable[[], T], limit_s: float = 120) -> T:
+    def wait(self, look: Callable[[], T], limit_s: float = 240) -> T:
         """What `look` returns, as soon as that is true."""
         deadline = time.monotonic() + limit_s
         while not (found := look()):
