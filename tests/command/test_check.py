@@ -10,12 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from grader.cli import app
 from grader.workfolder import TASKS
+from tests.command.test_compilation import NOT_COMPILABLE, compilable
 from tests.conftest import IMPORTS, TWICE, Course, problem_toml
 
 pytestmark = pytest.mark.grading
@@ -46,71 +49,22 @@ def hand_in(folder: Path, **files: str) -> Path:
     return target
 
 
-def test_one_mistake_of_each_assignment_is_shown_and_the_rest_is_not_run(course: Course, tmp_path: Path) -> None:
-    course.add("good", ("one", "two"))
-    course.add("bad", ("one", "two", "three"))
-    done = check(tmp_path, hand_in(tmp_path, good=RIGHT, bad=TRIPLES), "--course", course.folder)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "✓ good.py  2 cases passed" in done.stdout
-    assert "✗ bad.py  one" in done.stdout
-    assert "1.5 times expected" in done.stdout
-    assert "not run: 2 more" in done.stdout
-    assert "✗ bad.py  two" not in done.stdout
-    assert re.search(r"bad.py printed:\s+\[one\] tripling", done.stdout), "a student looks for their prints"
-    assert done.stdout.count("tripling") == 1, "the other cases did not run"
-    assert "not part of this check: speed, which needs a GPU" in done.stdout
-    assert list((tmp_path / "tmp").iterdir()) == []
+# Told at once ------------------------------------------------------------------------------------------------------------------------
 
 
-SENDS_THE_SECOND_LINE = """
-def double(x):
-    return helper(x)
+def at_once(*arguments: object, verb: str = "check") -> Result:
+    """What the command says where no judge has to run: in this process."""
+    return CliRunner().invoke(app, [verb, *map(str, arguments)])
 
 
-def helper(x):
-    if x.numel() > 0:
-        raise ValueError("first line\\nsecond: line")
-    return x
-"""
-
-
-def test_in_gccs_form_an_editor_finds_each_mistake_at_its_line(course: Course, tmp_path: Path) -> None:
-    """By the expression in the task that `grader init` writes."""
-    (task,) = json.loads(TASKS)["tasks"]
-    pattern = task["problemMatcher"]["pattern"]
-    course.add("raises", ("one", "two"))
-    course.add("bad")
-    course.add("cut")
-    course.add("right")
-    files = {"raises": SENDS_THE_SECOND_LINE, "bad": TRIPLES, "cut": "\n" + TOLD_AT_ONCE, "right": RIGHT}
-    hand_in(tmp_path, **files)
-    done = check(tmp_path, "mine", "--format=gcc", "--course", course.folder)
-    assert done.returncode == 1, done.stderr
-    problems = [one for line in done.stdout.splitlines() if (one := re.match(pattern["regexp"], line))]
-    told = {one[pattern["file"]]: (int(one[pattern["line"]]), one[pattern["message"]]) for one in problems}
-    assert {file: line for file, (line, _) in told.items()} == {"mine/raises.py": 8, "mine/bad.py": 1, "mine/cut.py": 2}
-    assert {one[pattern["severity"]] for one in problems} == {"error"}
-    assert told["mine/raises.py"][1] == "one: ValueError: first line second: line"
-    assert "1.5 times expected" in done.stdout, "the rest follows below"
-    assert task["command"] == "grader check --watch --format=gcc"
-
-
-def test_the_file_that_was_saved_last_comes_first(course: Course, tmp_path: Path) -> None:
-    for name in ("alpha", "beta", "gamma"):
+@pytest.fixture
+def task(course: Course) -> Course:
+    """A course of one task and one that was begun, whose problem.py no judge survives."""
+    for name in ("task", "begun"):
         course.add(name)
-    done = check(tmp_path, hand_in(tmp_path, beta=RIGHT, gamma=RIGHT, alpha=RIGHT), "--course", course.folder)
-    assert done.returncode == 0
-    assert re.findall(r"✓ (\w+)\.py", done.stdout) == ["beta", "gamma", "alpha"]
-
-
-def test_files_that_were_saved_together_come_in_the_courses_order(course: Course, tmp_path: Path) -> None:
-    for name in ("beta", "alpha"):
-        course.add(name)
-    folder = hand_in(tmp_path, beta=RIGHT, alpha=RIGHT)
-    for age, name in enumerate(("beta.py", "alpha.py")):
-        os.utime(folder / name, (6010 - age, 6010 - age))
-    done = check(tmp_path, folder, "--course", course.folder)
-    assert re.findall(r"✓ (\w+)\.py", done.stdout) == ["alpha", "beta"]
+        problem = course.folder / "assignments" / name / "problem.py"
+        problem.write_text("raise SystemExit('no judge may start for this')")
+    return course
 
 
 @pytest.mark.parametrize(
@@ -133,14 +87,74 @@ def test_files_that_were_saved_together_come_in_the_courses_order(course: Course
     ids=["syntax", "misspelt", "another name", "empty", "stub"],
 )
 def test_what_needs_no_run_is_told_without_one(
-    course: Course, tmp_path: Path, content: str, words: list[str], code: int
+    task: Course, tmp_path: Path, content: str, words: list[str], code: int
 ) -> None:
-    course.add("task")
-    (course.folder / "assignments/task/problem.py").write_text("raise SystemExit('no judge may start for this')")
-    done = check(tmp_path, hand_in(tmp_path, task=content), "--course", course.folder)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert all(word in done.stdout for word in words), done.stdout
+    done = at_once(hand_in(tmp_path, task=content), "--course", task.folder, "-a", "task")
+    assert done.exit_code == code, done.output
+    told = " ".join(done.stdout.replace("│", " ").split())
+    assert all(" ".join(word.split()) in told for word in words), done.stdout
 
+
+def test_a_file_under_another_name_is_a_mistake_that_names_both(task: Course, tmp_path: Path) -> None:
+    """It must not end green with nothing checked."""
+    stub = (task.folder / "starter/begun.py").read_text()
+    folder = hand_in(tmp_path, begun=stub, my_begun=RIGHT, **{"task (1)": RIGHT})
+    done = at_once(folder, "--course", task.folder)
+    told = " ".join(done.stdout.replace("│", " ").split())
+    misnamed = "there is no task.py, but task (1).py: rename it to task.py"
+    assert done.exit_code == 1, done.output
+    assert misnamed in told
+    assert "begun.py is still the starter's stub, but my_begun.py looks like your kernel: rename it to begun.py" in told
+    for name in ("begun.py", "my_begun.py"):
+        (folder / name).unlink()
+    done = at_once(folder, "--course", task.folder)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert misnamed in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--watch"]], ids=["once", "watch"])
+def test_an_unusable_folder_is_refused_in_one_sentence(task: Course, tmp_path: Path, options: list[str]) -> None:
+    done = at_once(tmp_path / "nowhere", "--course", task.folder, *options)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "no such folder; expected a folder with begun.py, task.py" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+def test_who_names_a_file_or_the_root_of_a_clone_is_told_how_to_ask_for_it(
+    task: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    hand_in(tmp_path / "a b", task=RIGHT, other=RIGHT)
+    for place, name, words in (
+        (
+            tmp_path,
+            "a b/mine/task.py",
+            "is a file; for this file alone name its folder, as in `grader check 'a b/mine' -a task`",
+        ),
+        (tmp_path, "a b/mine/other.py", "is a file; expected a folder with begun.py, task.py"),
+        (
+            task.folder,
+            ".",
+            "is the grader's own folder: name the folder with your files, as in `grader check my-folder`",
+        ),
+    ):
+        monkeypatch.chdir(place)
+        done = at_once(name, "--course", task.folder, verb=verb)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert done.stderr in (f"{name}: {words}\n", f"{name} {words}\n")
+
+
+def test_a_new_folder_can_be_checked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for code, words in ((0, "grader check --watch"), (2, "would be overwritten")):
+        done = at_once("labs", verb="init")
+        assert done.exit_code == code
+        assert words in done.output
+    done = at_once("labs", "--device", "cpu")
+    assert done.exit_code == 0
+    assert done.stdout.count("still the starter's stub") == 4
+
+
+# What is right -----------------------------------------------------------------------------------------------------------------------
 
 RIGHT_IN_OTHER_WAYS = {
     "in_a_branch": "if True:\n    def double(x):\n        return x * 2\n",
@@ -151,21 +165,7 @@ RIGHT_IN_OTHER_WAYS = {
     "by_exec": "exec('def double(x): return x * 2')\n",
     "by_globals": "globals()['double'] = lambda x: x * 2\n",
 }
-
-
-def test_a_first_look_accuses_nobody_who_is_right(course: Course, tmp_path: Path) -> None:
-    for name in RIGHT_IN_OTHER_WAYS:
-        course.add(name)
-    done = check(tmp_path, hand_in(tmp_path, **RIGHT_IN_OTHER_WAYS, helper=RIGHT), "--course", course.folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    right = re.findall(r"✓ (\w+)\.py  1 case passed", done.stdout)
-    assert sorted(right) == sorted(RIGHT_IN_OTHER_WAYS), done.stdout
-
-
-def test_a_line_that_uses_what_students_should_write_is_a_hint_and_no_mistake(course: Course, tmp_path: Path) -> None:
-    policy = '[policy]\nforbidden = ["torch.add"]\n\n[[part]]'
-    course.add("task", toml=problem_toml("task.py", ["one"]).replace("[[part]]", policy, 1))
-    content = f"""{TWICE}
+HINTED = f"""{TWICE}
 def double(x):
     y = torch.empty_like(x)
     twice[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
@@ -174,16 +174,7 @@ def double(x):
 def reference(x):
     return torch.add(x, x)
 """
-    done = check(tmp_path, hand_in(tmp_path, task=content), "--course", course.folder)
-    assert done.returncode == 0, done.stdout
-    line = content[: content.index("torch.add")].count("\n") + 1
-    told = f"task.py, line {line}: torch.add here: the course wants your own; a call that runs this is forbidden"
-    assert told in done.stdout.replace("\n", " "), done.stdout
-
-
-def test_a_stub_half_done_is_no_mistake(course: Course, tmp_path: Path) -> None:
-    course.add("task", ("one", "two"))
-    content = """
+HALF_DONE = """
 calls = []
 
 def double(x):
@@ -192,34 +183,147 @@ def double(x):
         raise NotImplementedError("the rest")
     return x * 2
 """
-    done = check(tmp_path, hand_in(tmp_path, task=content), "--course", course.folder)
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"○ task.py .*the rest \(1 case passed\)", done.stdout), done.stdout
 
 
-def test_a_file_under_another_name_is_a_mistake_that_names_both(course: Course, tmp_path: Path) -> None:
-    """It must not end green with nothing checked."""
-    course.add("task")
-    course.add("begun")
-    (course.folder / "assignments/task/problem.py").write_text("raise SystemExit('no judge may start for this')")
-    stub = (course.folder / "starter/begun.py").read_text()
-    done = check(tmp_path, hand_in(tmp_path, begun=stub, **{"task (1)": RIGHT}), "--course", course.folder)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "there is no task.py, but task (1).py: rename it to task.py" in done.stdout
-    (tmp_path / "mine" / "begun.py").unlink()
-    done = check(tmp_path, tmp_path / "mine", "--course", course.folder)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "there is no task.py, but task (1).py: rename it to task.py" in done.stderr
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """One check of what is no mistake, in a folder around the files."""
+    folder = tmp_path_factory.mktemp("right")
+    course = Course(folder / "course")
+    for name in RIGHT_IN_OTHER_WAYS:
+        course.add(name)
+    course.add("half_done", ("one", "two"))
+    policy = '[policy]\nforbidden = ["torch.add"]\n\n[[part]]'
+    course.add("hinted", toml=problem_toml("hinted.py", ["one"]).replace("[[part]]", policy, 1))
+    compilable(course, "mixed")
+    files = RIGHT_IN_OTHER_WAYS | {"half_done": HALF_DONE, "hinted": HINTED, "mixed": NOT_COMPILABLE, "helper": RIGHT}
+    mine = hand_in(folder, **files)
+    os.utime(mine / "mixed.py", (6011, 6011))  # these two were saved together
+    os.utime(mine / "hinted.py", (6010, 6010))
+    (folder / "unpacked" / "__MACOSX").mkdir(parents=True)
+    mine.rename(folder / "unpacked" / "handin")
+    return check(folder, folder / "unpacked", "--course", course.folder)
 
 
-def test_a_kernel_beside_an_untouched_stub_is_a_mistake_that_names_both(course: Course, tmp_path: Path) -> None:
-    course.add("task")
-    (course.folder / "assignments/task/problem.py").write_text("raise SystemExit('no judge may start for this')")
-    stub = (course.folder / "starter/task.py").read_text()
-    done = check(tmp_path, hand_in(tmp_path, task=stub, my_task=RIGHT), "--course", course.folder)
-    assert done.returncode == 1, done.stdout + done.stderr
-    words = "task.py is still the starter's stub, but my_task.py looks like your kernel: rename it to task.py"
-    assert words in done.stdout
+def test_a_first_look_accuses_nobody_who_is_right(right: subprocess.CompletedProcess[str]) -> None:
+    assert right.returncode == 0, right.stdout + right.stderr
+    passed = re.findall(r"✓ (\w+)\.py  1 case passed", right.stdout)
+    assert set(passed) == {*RIGHT_IN_OTHER_WAYS, "hinted"}, right.stdout
+    assert "not part of this check: speed, which needs a GPU" in right.stdout
+
+
+def test_a_folder_around_the_files_is_entered_and_said(right: subprocess.CompletedProcess[str]) -> None:
+    assert "note: the files lie in handin/" in right.stdout
+
+
+def test_the_file_that_was_saved_last_comes_first_and_those_saved_together_in_the_courses_order(
+    right: subprocess.CompletedProcess[str],
+) -> None:
+    shown = re.findall(r"^[✓○] (\w+)\.py", right.stdout, re.MULTILINE)
+    assert shown == [*RIGHT_IN_OTHER_WAYS, "half_done", "hinted", "mixed"]
+
+
+def test_nothing_is_compiled(right: subprocess.CompletedProcess[str]) -> None:
+    """tests/command/test_compilation.py has the mistake that a compiler finds in this file."""
+    assert "✓ mixed.py" in right.stdout
+
+
+def test_a_line_that_uses_what_students_should_write_is_a_hint_and_no_mistake(
+    right: subprocess.CompletedProcess[str],
+) -> None:
+    line = HINTED[: HINTED.index("torch.add")].count("\n") + 1
+    told = f"hinted.py, line {line}: torch.add here: the course wants your own; a call that runs this is forbidden"
+    assert told in right.stdout.replace("\n", " "), right.stdout
+
+
+def test_a_stub_half_done_is_no_mistake(right: subprocess.CompletedProcess[str]) -> None:
+    assert re.search(r"○ half_done.py .*the rest \(1 case passed\)", right.stdout), right.stdout
+
+
+# What is wrong -----------------------------------------------------------------------------------------------------------------------
+
+SENDS_THE_SECOND_LINE = """
+def double(x):
+    return helper(x)
+
+
+def helper(x):
+    if x.numel() > 0:
+        raise ValueError("first line\\nsecond: line")
+    return x
+"""
+# By file: what is handed in, and the line that an editor is sent to.
+WRONG = {
+    "raises": (SENDS_THE_SECOND_LINE, 8),
+    "bad": (TRIPLES, 1),
+    "cut": ("\n" + TOLD_AT_ONCE, 2),
+    "importing": ("import nowhere\n" + RIGHT, 1),
+    "raising": ("raise ValueError\n" + RIGHT, 1),
+    "tells": ("def double(x):\n    raise ValueError(f'{x.sum().item():.9f}')\n", 2),
+}
+
+
+@dataclass
+class Wrong:
+    """A folder with these files and a right one, and what a check of it says in GCC's form."""
+
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+    def check(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return check(self.folder, "mine", "--course", self.folder / "course", *arguments)
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> Wrong:
+    folder = tmp_path_factory.mktemp("wrong")
+    course = Course(folder / "course")
+    for name in ("good", *WRONG):
+        course.add(name, ("one", "two", "three"))
+    hand_in(folder, good=RIGHT, **{name: content for name, (content, _) in WRONG.items()})
+    wrong = Wrong(folder, subprocess.CompletedProcess([], 0, "", ""))
+    wrong.done = wrong.check("--format=gcc")
+    return wrong
+
+
+def test_in_gccs_form_an_editor_finds_each_mistake_at_its_line(wrong: Wrong) -> None:
+    """By the expression in the task that `grader init` writes."""
+    (task,) = json.loads(TASKS)["tasks"]
+    pattern = task["problemMatcher"]["pattern"]
+    shown = wrong.done.stdout
+    assert wrong.done.returncode == 1, wrong.done.stderr
+    problems = [one for line in shown.splitlines() if (one := re.match(pattern["regexp"], line))]
+    told = {one[pattern["file"]]: (int(one[pattern["line"]]), one[pattern["message"]]) for one in problems}
+    assert {file: line for file, (line, _) in told.items()} == {
+        f"mine/{name}.py": line for name, (_, line) in WRONG.items()
+    }
+    assert {one[pattern["severity"]] for one in problems} == {"error"}
+    assert told["mine/raises.py"][1] == "one: ValueError: first line second: line"
+    assert "1.5 times expected" in shown, "the rest follows below"
+    assert "✓ good.py  3 cases passed" in shown
+    assert task["command"] == "grader check --watch --format=gcc"
+
+
+def test_a_file_that_cannot_be_loaded_needs_no_seed(wrong: Wrong) -> None:
+    shown = wrong.done.stdout
+    (again,) = re.findall(r"the same inputs again: grader check mine (.*) --seed \d+\n", shown)
+    assert set(again.split()) == {"-a", "raises", "bad", "tells"}
+    assert "needs a GPU" not in shown.replace("speed, which needs a GPU", "")
+
+
+def test_one_mistake_of_each_assignment_is_shown_by_its_seed_again_and_the_rest_is_not_run(wrong: Wrong) -> None:
+    (seed,) = re.findall(r"-a tells --seed (\d+)\n", wrong.done.stdout)
+    again = wrong.check("-a", "tells", "-a", "bad", "--seed", seed)
+    assert again.returncode == 1, again.stdout + again.stderr
+    inputs = set(re.findall(r"ValueError: (-?\d\S+)", wrong.done.stdout + again.stdout))
+    assert len(inputs) == 1, inputs
+    assert "✗ bad.py  one" in again.stdout
+    assert "1.5 times expected" in again.stdout
+    assert "not run: 2 more" in again.stdout
+    assert "✗ bad.py  two" not in again.stdout
+    assert re.search(r"bad.py printed:\s+\[one\] tripling", again.stdout), "a student looks for their prints"
+    assert again.stdout.count("tripling") == 1, "the other cases did not run"
+    assert list((wrong.folder / "tmp").iterdir()) == []
 
 
 def test_a_file_that_could_not_be_checked_is_no_success(course: Course, tmp_path: Path) -> None:
@@ -230,72 +334,6 @@ def test_a_file_that_could_not_be_checked_is_no_success(course: Course, tmp_path
     assert done.returncode == 1, done.stdout + done.stderr
     assert "✓ good.py  2 cases passed" in done.stdout
     assert "– asking.py  not checked: needs a GPU: asking.py, line 4" in done.stdout
-    done = check(tmp_path, tmp_path / "mine", "--course", course.folder, "--assignment", "good")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_a_folder_around_the_files_is_entered_and_said(course: Course, tmp_path: Path) -> None:
-    course.add("task")
-    hand_in(tmp_path, task=RIGHT)
-    (tmp_path / "unpacked" / "__MACOSX").mkdir(parents=True)
-    (tmp_path / "mine").rename(tmp_path / "unpacked" / "handin")
-    done = check(tmp_path, tmp_path / "unpacked", "--course", course.folder)
-    assert (done.returncode, "✓ task.py  1 case passed" in done.stdout) == (0, True), done.stdout + done.stderr
-    assert "note: the files lie in handin/" in done.stdout
-
-
-@pytest.mark.parametrize("options", [[], ["--watch"]], ids=["once", "watch"])
-def test_an_unusable_folder_is_refused_in_one_sentence(course: Course, tmp_path: Path, options: list[str]) -> None:
-    course.add("task")
-    done = check(tmp_path, tmp_path / "nowhere", "--course", course.folder, *options)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "no such folder; expected a folder with task.py" in done.stderr
-
-
-@pytest.mark.parametrize("verb", ["check", "run"])
-def test_who_names_a_file_is_told_how_to_ask_for_it(course: Course, tmp_path: Path, verb: str) -> None:
-    course.add("task")
-    hand_in(tmp_path / "a b", task=RIGHT, other=RIGHT)
-    told = "is a file; for this file alone name its folder, as in `grader check 'a b/mine' -a task`"
-    for name, words in (("task.py", told), ("other.py", "is a file; expected a folder with task.py")):
-        command = [sys.executable, "-m", "grader", verb, f"a b/mine/{name}", "--course", course.folder]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120
-        )
-        assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", f"a b/mine/{name}: {words}")
-
-
-def test_a_file_that_cannot_be_loaded_needs_no_seed(course: Course, tmp_path: Path) -> None:
-    course.add("importing")
-    course.add("raising")
-    files = {"importing": "import nowhere\n" + RIGHT, "raising": "raise ValueError\n" + RIGHT}
-    done = check(tmp_path, hand_in(tmp_path, **files), "--course", course.folder)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert all(f"✗ {name}.py" in done.stdout for name in files), done.stdout
-    assert "--seed" not in done.stdout
-    assert "needs a GPU" not in done.stdout
-
-
-@pytest.mark.parametrize("verb", ["check", "run"])
-def test_at_the_root_of_a_clone_the_students_folder_is_asked_for(course: Course, verb: str) -> None:
-    course.add("task")
-    command = [sys.executable, "-m", "grader", verb, ".", "--course", course.folder, "--device", "cpu"]
-    done = subprocess.run(
-        command, cwd=course.folder, env=environment(course.folder), capture_output=True, text=True, timeout=120
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    told = ". is the grader's own folder: name the folder with your files, as in `grader check my-folder`"
-    assert done.stderr.strip() == told
-
-
-def test_the_seed_brings_the_same_inputs_back(course: Course, tmp_path: Path) -> None:
-    course.add("task")
-    tells = "def double(x):\n    raise ValueError(f'{x.sum().item():.9f}')\n"
-    first = check(tmp_path, hand_in(tmp_path, task=tells), "--course", course.folder)
-    (seed,) = re.findall(rf"again: grader check {tmp_path / 'mine'} -a task --seed (\d+)\n", first.stdout)
-    again = check(tmp_path, tmp_path / "mine", "--course", course.folder, "--seed", seed)
-    (one,), (two,) = (re.findall(r"ValueError: (\S+)", ran.stdout) for ran in (first, again))
-    assert one == two
 
 
 # Watching ---------------------------------------------------------------------------------------------------------------------------
@@ -328,111 +366,55 @@ class Watching:
         before, self.text = self.text[: found.start()], self.text[found.end() :]
         return before
 
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
-@pytest.fixture
-def watching(course: Course, tmp_path: Path) -> Iterator[Watching]:
+
+def test_what_was_saved_is_checked_again_and_nothing_else_until_ctrl_c(course: Course, tmp_path: Path) -> None:
+    """In a folder around the files, of which one is still a stub, with the patterns of the editor's task, which reads these lines."""
     course.add("alpha")
     course.add("beta", ("one", "two"))
-    hand_in(tmp_path, alpha=RIGHT, beta=RIGHT)
-    running = Watching(tmp_path, tmp_path / "mine", "--course", course.folder)
-    yield running
-    running.process.kill()
-    running.process.wait()
-    running.reader.join()
-    running.process.stdout.close()
-
-
-def test_what_was_saved_is_checked_again_and_nothing_else(watching: Watching, tmp_path: Path) -> None:
-    watching.shows("✓ beta.py  2 cases passed")
-    watching.shows("not part of this check")
-    (tmp_path / "mine" / "beta.py").write_text(TRIPLES)
-    watching.shows("beta.py saved at")
-    assert "alpha" not in watching.shows("✗ beta.py  one")
-    (tmp_path / "mine" / "beta.py").write_text(RIGHT)
-    watching.shows("beta.py saved at")
-    watching.shows("✓ beta.py  2 cases passed")
-    (tmp_path / "mine" / "helper.py").write_text("anyone may import this")
-    watching.shows("helper.py saved at")
-    both = watching.shows("not part of this check")
-    assert "✓ alpha.py" in both
-    assert "✓ beta.py" in both
-
-
-def test_a_folder_around_the_files_is_watched(course: Course, tmp_path: Path) -> None:
-    course.add("alpha")
-    course.add("beta")
-    hand_in(tmp_path / "unpacked", alpha=RIGHT, beta=RIGHT)
+    (course.folder / "starter" / "alpha.py").write_text(STUB)
+    mine = hand_in(tmp_path / "unpacked", alpha=STUB, beta=RIGHT)
+    (task,) = json.loads(TASKS)["tasks"]
+    background = task["problemMatcher"]["background"]
+    waiting = "waiting for the next save of a file; Ctrl-C ends this"
+    assert re.search(background["endsPattern"], waiting)
     running = Watching(tmp_path, tmp_path / "unpacked", "--course", course.folder)
     try:
-        running.shows("not part of this check")
-        (tmp_path / "unpacked" / "mine" / "beta.py").write_text(TRIPLES)
-        running.shows("beta.py saved at")
-        assert "alpha" not in running.shows("the same inputs again"), "what was saved is known for its assignment's"
-    finally:
-        running.process.kill()
-        running.process.wait()
-        running.reader.join()
-        running.process.stdout.close()
-
-
-def test_a_save_ends_the_check_that_is_out_of_date(watching: Watching, tmp_path: Path) -> None:
-    slow = "import time\ndef double(x):\n    time.sleep(2)\n    return x * 2\n"
-    watching.shows("not part of this check")
-    (tmp_path / "mine" / "beta.py").write_text(slow)
-    watching.shows("beta.py saved at")
-    time.sleep(0.7)
-    (tmp_path / "mine" / "beta.py").write_text(TRIPLES)
-    assert "✓ beta.py" not in watching.shows("✗ beta.py  one"), "the slow version was not waited for"
-
-
-def test_watching_stubs_says_what_it_waits_for_and_how_it_ends(course: Course, tmp_path: Path) -> None:
-    course.add("alpha")
-    (course.folder / "starter").mkdir(exist_ok=True)
-    (course.folder / "starter" / "alpha.py").write_text(STUB)
-    hand_in(tmp_path, alpha=STUB)
-    running = Watching(tmp_path, tmp_path / "mine", "--course", course.folder)
-    try:
         running.shows("is still the starter's stub")
-        (task,) = json.loads(TASKS)["tasks"]
-        background = task["problemMatcher"]["background"]  # of the editor's task, which reads these lines
-        assert re.search(background["endsPattern"], "waiting for the next save of a file; Ctrl-C ends this")
-        running.shows("waiting for the next save of a file; Ctrl-C ends this\n")
-        (tmp_path / "mine" / "alpha.py").write_text(RIGHT)
-        assert re.search(background["beginsPattern"], running.shows("✓ alpha.py  1 case passed"))
-        running.shows("waiting for the next save")
+        running.shows("✓ beta.py  2 cases passed")
+        running.shows(f"{waiting}\n")
+        (mine / "alpha.py").write_text(RIGHT)
+        before = running.shows("✓ alpha.py  1 case passed")
+        assert re.search(background["beginsPattern"], before)
+        assert "beta" not in before, "what was saved is known for its assignment's"
+        running.shows(waiting)
+
+        (mine / "beta.py").write_text("import time\ndef double(x):\n    time.sleep(2)\n    return x * 2\n")
+        running.shows("beta.py saved at")
+        time.sleep(0.7)
+        (mine / "beta.py").write_text(TRIPLES)
+        before = running.shows("✗ beta.py  one")
+        assert "✓ beta.py" not in before, "the slow version was not waited for"
+        assert "alpha" not in before
+        running.shows(waiting)
+
+        (mine / "helper.py").write_text("anyone may import this")
+        running.shows("helper.py saved at")
+        both = running.shows(waiting)
+        assert "✓ alpha.py" in both
+        assert "✗ beta.py" in both
+
+        time.sleep(0.5)  # the next judge is on its way
         running.process.send_signal(signal.SIGINT)
         assert running.process.wait(timeout=30) == 0
-        assert "waiting" not in running.text
-    finally:
-        running.process.kill()
-        running.process.wait()
         running.reader.join()
-        running.process.stdout.close()
-
-
-def test_ctrl_c_ends_it_and_leaves_nothing(watching: Watching, tmp_path: Path) -> None:
-    watching.shows("not part of this check")
-    time.sleep(0.5)  # the next judge is on its way
-    watching.process.send_signal(signal.SIGINT)
-    assert watching.process.wait(timeout=30) == 0
-    assert "Traceback" not in watching.text
-    deadline = time.monotonic() + 5
-    while list((tmp_path / "tmp").iterdir()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert list((tmp_path / "tmp").iterdir()) == []
-
-
-# A folder to begin with ---------------------------------------------------------------------------------------------------------------
-
-
-def test_a_new_folder_can_be_checked_at_once(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "grader", "init", "labs"]
-    for code, words in ((0, "grader check --watch"), (2, "would be overwritten")):
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == code
-        assert words in done.stdout + done.stderr
-    done = check(tmp_path, "labs")
-    assert done.returncode == 0
-    assert done.stdout.count("still the starter's stub") == 4
+        assert not re.search(r"Traceback|waiting", running.text)
+        assert list((tmp_path / "tmp").iterdir()) == []
+    finally:
+        running.end()

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Ran, StartRun
+from grader.report.model import AssignmentResult
+from tests.command.test_canary import DOUBLE_IT
+from tests.conftest import Course, Ran, Running, in_cuda, problem_toml
 
 pytestmark = [
     pytest.mark.grading,
@@ -17,89 +19,90 @@ pytestmark = [
 ]
 
 MINE = "// handed in"  # which the staff's file does not say
+# For all but `told`: by the file that it is given, what nvcc does here.
+DOES = {
+    "refused": f"grep -q '{MINE}' refused.cu || exit 0; echo 'refused.cu(7): error: a nonstandard use' >&2; exit 2",
+    "refused_alike": "echo 'refused_alike.cu(7): error: a nonstandard use' >&2; exit 2",
+    "header": "echo '/usr/include/math.h(3): error: not mine' >&2; exit 1",
+    "host_compiler": "echo '#error -- unsupported GNU version! gcc versions later than 14' >&2; exit 1",
+}
+# Leaves the PTX of a line in double precision where nvcc's --keep-dir says, and says what ptxas would.
 TOLD = """\
+for option; do case $option in --keep-dir=*) kept=${option#--keep-dir=};; esac; done
+cat > "$kept/told.ptx" <<END
+	.loc	1 20 5
+	cvt.f64.f32 	%fd1, %f1;
+	mul.f64 	%fd2, %fd1, 0d3FB999999999999A;
+	.file	1 "$PWD/told.cu"
+END
+cat >&2 <<'END'
 ptxas info    : Compiling entry function '_Z11gelu_kernelPKfPfl' for 'sm_90'
 ptxas info    : Function properties for _Z11gelu_kernelPKfPfl
     64 bytes stack frame, 60 bytes spill stores, 56 bytes spill loads
 ptxas info    : Used 32 registers, used 1 barriers, 1024 bytes smem
-"""
-
-
-# Leaves the PTX of a line in double precision where nvcc's --keep-dir says.
-KEEPS = """\
-for option; do case $option in --keep-dir=*) kept=${option#--keep-dir=};; esac; done
-cat > "$kept/gelu.ptx" <<END
-	.loc	1 20 5
-	cvt.f64.f32 	%fd1, %f1;
-	mul.f64 	%fd2, %fd1, 0d3FB999999999999A;
-	.file	1 "$PWD/gelu.cu"
 END
 """
 
 
-def grade(start_run: StartRun, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Ran:
-    """The reference, graded on the CPU of a machine whose nvcc is the given shell script."""
-    programs, mine = folder / "bin", folder / "mine"
-    programs.mkdir()
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nvcc")
+
+
+@pytest.fixture(scope="module")
+def ran(folder: Path) -> Ran:
+    """Right kernels, graded on the CPU of a machine whose nvcc is a shell script."""
+    course, mine, programs = Course(folder / "course"), folder / "mine", folder / "bin"
     mine.mkdir()
-    (programs / "nvcc").write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho "$@" > \'{folder}/asked\'\n{script}\n'
-    )
+    programs.mkdir()
+    cases = "".join(f"*{name}.cu*) {does} ;;\n" for name, does in DOES.items())
+    asks = f"echo \"$@\" >> '{folder}/asked'"
+    script = f'#!/bin/sh\n[ "$1" = --version ] && exit\ncase "$*" in\n{cases}*) {asks}\n{TOLD};;\nesac\n'
+    (programs / "nvcc").write_text(script)
     (programs / "nvcc").chmod(0o755)
-    source = (ROOT / "reference" / "gelu.cu").read_text(encoding="utf-8")
-    (mine / "gelu.cu").write_text(f"{source}\n{MINE}\n", encoding="utf-8")
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    return start_run(mine, "--assignment", "cuda_gelu", "--device", "cpu", jailed=False).finish()
+    source = "\n" * 16 + DOUBLE_IT  # whose line 20 is the kernel
+    for name in ("told", *DOES):
+        course.add(name, toml=in_cuda(problem_toml(f"{name}.cu", ["plain"])))
+        (course.folder / "reference" / f"{name}.cu").write_text(source)
+        (mine / f"{name}.cu").write_text(f"{source}\n{MINE}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+        options = [str(mine), "--course", str(course.folder), "--device", "cpu"]
+        return Running(folder / "run", options, jailed=False).finish()
 
 
-def test_registers_spills_and_shared_memory_are_shown(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = grade(start_run, tmp_path, monkeypatch, f"{KEEPS}cat >&2 <<'END'\n{TOLD}END")
-    assert ran.report is not None
-    assert ran.report.correctness.earned == 10
-    (kernel,) = ran.report.assignments[0].kernels
+def graded(ran: Ran, name: str) -> AssignmentResult:
+    assert ran.report is not None, ran.errors
+    return next(one for one in ran.report.assignments if one.name == name)
+
+
+def test_registers_spills_and_shared_memory_are_shown(ran: Ran, folder: Path) -> None:
+    told = graded(ran, "told")
+    assert told.parts[0].points.earned == 4
+    (kernel,) = told.kernels
     assert (kernel.name, kernel.registers, kernel.shared_bytes) == ("gelu_kernel", 32, 1024)
     assert re.search(r"compiled for +sm_90\b", ran.output)
     assert re.search(r"gelu_kernel +32 regs, 1 KiB, 116 B spilled", ran.output)
-    doubles, spills = ran.report.assignments[0].hints
-    assert doubles.startswith("gelu.cu:20: computed in double precision")
-    assert spills.startswith("gelu.cu: gelu_kernel has too few registers for its values and spills 116 bytes")
-    assert "hint: gelu.cu:20: computed in double" in ran.output
-    assert "-arch=sm_90" in (tmp_path / "asked").read_text()
+    doubles, spills = told.hints
+    assert doubles.startswith("told.cu:20: computed in double precision")
+    assert spills.startswith("told.cu: gelu_kernel has too few registers for its values and spills 116 bytes")
+    assert "hint: told.cu:20: computed in double" in ran.output
+    assert "-arch=sm_90" in (folder / "asked").read_text()
 
 
-def test_what_nvcc_refuses_would_fail_on_the_gpu_too(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = grade(
-        start_run,
-        tmp_path,
-        monkeypatch,
-        f"grep -q '{MINE}' gelu.cu || exit 0; echo 'gelu.cu(7): error: a nonstandard use' >&2; exit 2",
-    )
-    case = ran.case("cuda_gelu", "n-1")
-    assert (case.outcome, case.message) == ("build_failed", "gelu.cu(7): error: a nonstandard use")
+def test_what_nvcc_refuses_would_fail_on_the_gpu_too(ran: Ran) -> None:
+    case = ran.case("refused", "plain")
+    assert (case.outcome, case.message) == ("build_failed", "refused.cu(7): error: a nonstandard use")
 
 
-def test_what_nvcc_refuses_of_the_staffs_file_too_is_the_machines_fault(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = grade(start_run, tmp_path, monkeypatch, "echo 'gelu.cu(7): error: a nonstandard use' >&2; exit 2")
+def test_what_nvcc_refuses_of_the_staffs_file_too_is_the_machines_fault(ran: Ran) -> None:
     assert ran.code == 3
-    assert ran.case("cuda_gelu", "n-1").outcome == "infra_error"
+    assert ran.case("refused_alike", "plain").outcome == "infra_error"
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["/usr/include/math.h(3): error: not mine", "#error -- unsupported GNU version! gcc versions later than 14"],
-    ids=["a header", "the host compiler"],
-)
-def test_an_nvcc_that_does_not_work_accuses_nobody(
-    start_run: StartRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
-    ran = grade(start_run, tmp_path, monkeypatch, f"echo '{words}' >&2; exit 1")
-    assert ran.report is not None
-    assert ran.report.correctness.earned == 10
-    assert ran.report.assignments[0].kernels == ()
-    assert "nvcc does not work here" in ran.report.assignments[0].log.text
+@pytest.mark.parametrize("name", ["header", "host_compiler"])
+def test_an_nvcc_that_does_not_work_accuses_nobody(ran: Ran, name: str) -> None:
+    found = graded(ran, name)
+    assert found.parts[0].points.earned == 4
+    assert found.kernels == ()
+    assert "nvcc does not work here" in found.log.text
