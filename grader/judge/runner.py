@@ -192,10 +192,10 @@ class Runner:
                 self.compilation.check(work)
             except Fault as found:
                 error = found
+        in_turn = self.run.request.stop_early and self.run.lane_count == 1
         is_wrong = isinstance(error, Fault) and error.whose == "answer"
-        if is_wrong and self.run.request.stop_early and self.run.lane_count == 1:
-            if isinstance(work, BoundCase) and work.case.levels:
-                done.evidence.pattern = self._pattern(work)
+        if in_turn and is_wrong and isinstance(work, BoundCase) and work.case.levels:
+            done.evidence.pattern = self._pattern(work)
         self.results.keep(self._place(work), error, done.evidence, is_check=isinstance(work, BoundCheck))
 
     def _pattern(self, wrong: BoundCase) -> str:

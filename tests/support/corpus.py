@@ -228,7 +228,7 @@ class Entry:
     ) -> Found:
         """Grade this folder, in the part with the mistake; with `case`, that case alone. `scratch` is for further files."""
         hangs = self.hangs(device)
-        course = _impatient_course(scratch, self.assignment, device) if hangs else ROOT
+        course = impatient_course(scratch, self.assignment, device) if hangs else ROOT
         stop_early |= hangs and device == "cuda"  # an endless kernel takes half of the GPU from all others
         part = self.mutant.part if self.expected else None
         report = judge(
@@ -287,7 +287,7 @@ def words(case: CaseResult) -> str:
     return "\n".join([case.message, *case.diagnosis])
 
 
-def _impatient_course(scratch: Path, assignment: str, device: Device) -> Path:
+def impatient_course(scratch: Path, assignment: str, device: Device) -> Path:
     """The course with time limits of a few seconds."""
     course = scratch / "course"
     for room in ("assignments", "reference", "starter"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from grader.assignment import Device
+from tests.support import machine_mutants
 from tests.support.corpus import HANGING_LIMIT_S, Entry, entries
 
 DEVICE_NAMES: dict[Device, str] = {"cpu": "CPU", "cuda": "GPU"}
@@ -68,7 +70,8 @@ def page(record: dict[str, Any]) -> str:
                 "",
             ]
     lines += ["## What these numbers mean", "", *HOW.splitlines()]
-    lines += ["", "## What no case catches", "", *GAPS.splitlines()]
+    lines += ["", *machine_mutants.section(json.loads(machine_mutants.FOUND.read_text(encoding="utf-8")))]
+    lines += ["## What no case catches", "", *GAPS.splitlines()]
     return "\n".join(lines) + "\n"
 
 
