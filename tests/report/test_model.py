@@ -112,7 +112,7 @@ def test_a_map_has_the_cells_that_its_matrix_needs_and_no_more_than_fit(change: 
 
 
 # Fields with words of a submission, of its compiler or of the machine; whatever shows report.json need not know of control characters.
-WORDS = "message diagnosis traceback text others notes infra_errors name problem hints"
+WORDS = "message diagnosis traceback text lines others notes infra_errors name problem hints"
 
 
 def test_a_submissions_words_have_neither_control_characters_nor_addresses_of_reprs() -> None:
