@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from grader.assignment import Device
+from tests.support import machine_mutants
 from tests.support.corpus import entries
 from tests.support.quality import KINDS, PAGE, RECORD, faults
 from tests.support.quality_page import page, rows
@@ -59,3 +60,10 @@ def test_every_kernel_is_printed_with_what_is_wrong_or_special_with_it(record: d
         assert f"- {entry.id}: {entry.accepted.how}" in text
     assert "softmax" in (some := rows(record, ["cpu"], "mutants/softmax-"))
     assert "gelu" not in some
+
+
+def test_the_sample_of_changes_by_a_machine_is_graded_and_what_passes_is_explained() -> None:
+    stored = json.loads(machine_mutants.FOUND.read_text(encoding="utf-8"))
+    rows = stored["mutants"]
+    assert set(rows) == {one.id for one in machine_mutants.sample()}, "run: python -m tests.support.machine_mutants"
+    assert set(stored["survivors"]) == {name for name, row in rows.items() if row["outcome"] == "passed"}
