@@ -1,9 +1,9 @@
 """What the levels of a part's contract tell about its failures: pure functions over outcomes by the names of cases.
 
 A combination that contains a level which fails alone too costs nothing more (`fails_alone_too`). And the levels of all
-cases that failed and passed together often say more about a fault than any wrong number (`pattern`): "fails whenever
-it is a transposed x: 9 of 9; passes otherwise: 31 of 31". A check, which ends at the first wrong case, asks a few more
-cases for that sentence (`needed_for_a_pattern`).
+cases that failed and passed together often say more about a fault than any wrong number (`pattern`): "fails whenever a
+case has a transposed x: 9 of 9; passes otherwise: 31 of 31". A check, which ends at the first wrong case, asks a few
+more cases for that sentence (`needed_for_a_pattern`).
 
 A level may be without effect beside some others (a column stride where there is one column), so a few cases with it may
 pass (MOSTLY).
@@ -92,7 +92,7 @@ def pattern(part: Part, outcomes: Mapping[str, Outcome]) -> str:
         for levels in told
     )
     met = [case for case in passed if any(all(case.levels[one] in levels[one] for one in levels) for levels in told)]
-    how = "mostly with" if met else "whenever it is"
+    how = "mostly with" if met else "whenever a case has"
     right = len(passed) - len(met)
     return f"fails {how} {words}: {len(failed)} of {len(failed) + len(met)}; passes otherwise: {right} of {right}"
 

@@ -43,7 +43,7 @@ GOLDEN = Path(__file__).parent / "golden"
 LOST = Points(earned=0, graded=4, possible=4)
 OPEN = Points(earned=0, graded=0, possible=4)
 MASK = "only row {} of 1000 is wrong, what is left after full blocks of 64: consistent with a block that is not masked"
-PATTERN = "fails whenever it is a transposed x: 2 of 2; passes otherwise: 12 of 12"
+PATTERN = "fails whenever a case has a transposed x: 2 of 2; passes otherwise: 12 of 12"
 MAP = a_map("......", "......", "....uu", rows=1000, cell_rows=400)
 FRAMES = (
     '  File "softmax.py", line 7, in softmax_kernel\n    x = tl.load(x_ptr + row * x_row_stride)\n        ^^^^^^^~~~\n'

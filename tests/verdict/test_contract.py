@@ -82,22 +82,25 @@ def test_each_level_is_a_case_alone_and_each_row_is_one() -> None:
 
 
 def test_a_level_that_always_fails_is_named() -> None:
-    assert found(having(layout="transposed")) == "fails whenever it is a transposed x: 3 of 3; passes otherwise: 6 of 6"
+    assert (
+        found(having(layout="transposed"))
+        == "fails whenever a case has a transposed x: 3 of 3; passes otherwise: 6 of 6"
+    )
 
 
 def test_several_levels_of_one_factor_are_named_together() -> None:
     wrong = [*having(layout="transposed"), *having(layout="sliced")]
-    assert found(wrong) == "fails whenever it is a transposed x or a sliced x: 6 of 6; passes otherwise: 3 of 3"
+    assert found(wrong) == "fails whenever a case has a transposed x or a sliced x: 6 of 6; passes otherwise: 3 of 3"
 
 
 def test_a_base_level_that_fails_too_is_told_by_those_that_pass() -> None:
     wrong = [*having(layout="contiguous"), *having(layout="transposed")]
-    assert found(wrong) == "fails whenever it is anything but a sliced x: 6 of 6; passes otherwise: 3 of 3"
+    assert found(wrong) == "fails whenever a case has anything but a sliced x: 6 of 6; passes otherwise: 3 of 3"
 
 
 def test_two_faults_are_told_apart() -> None:
     words = found([*having(layout="transposed"), *having(dtype="float16")])
-    assert words.startswith("fails whenever it is ")
+    assert words.startswith("fails whenever a case has ")
     assert "; or " in words
     assert "a transposed x" in words
     assert "float16" in words
@@ -117,9 +120,9 @@ def test_there_is_no_pattern_where_all_fail_or_chance_decides() -> None:
 
 @pytest.mark.parametrize(("wrong", "asked", "words"), [
     (having(layout="transposed"), ["float16", "sliced", "pair-3"],
-     "fails whenever it is a transposed x: 2 of 2; passes otherwise: 2 of 2"),
+     "fails whenever a case has a transposed x: 2 of 2; passes otherwise: 2 of 2"),
     (having(layout="sliced"), ["transposed", "float16", "pair-5"],
-     "fails whenever it is a sliced x: 2 of 2; passes otherwise: 2 of 2"),
+     "fails whenever a case has a sliced x: 2 of 2; passes otherwise: 2 of 2"),
     (list(LEVELS), ["float16", "sliced"], ""),  # what they share is wrong, so no level matters
     (["pair-6"], ["transposed", "float16", "sliced"], ""),
 ])  # fmt: skip
@@ -156,7 +159,7 @@ def test_a_check_says_above_the_cause_on_which_levels_a_wrong_answer_hangs(tmp_p
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     told = " ".join(done.stdout.replace("│", "").split())
     assert re.search(
-        r"─╮ fails whenever it is a transposed x or every second column of a wider matrix or every third row and second column "
+        r"─╮ fails whenever a case has a transposed x or every second column of a wider matrix or every third row and second column "
         r"or one column expanded to many: (\d+) of \1; passes otherwise: (\d+) of \2 y\[0, 0\] is the first wrong element",
         told,
     ), done.stdout + done.stderr
