@@ -27,21 +27,18 @@ MOSTLY = 0.75  # of the cases with a level that is told to fail
 def fails_alone_too(part: Part, case: Case, outcomes: Mapping[str, Outcome]) -> str:
     """The name of the case that tries one of the levels of `case` alone, and went wrong; "" if there is none.
 
-    A level that fails alone counts only if a level of another factor passes alone. If none does, the base level that all
-    these cases share may be at fault as well, and the failed case does not show that its own level is wrong.
+    Where as many levels fail alone as pass, what all these cases share is wrong too, and the failed case does not show
+    that its own level is.
     """
     trivial = {one.name for one in part.cases if one.degenerate is not None}
-    right = {
-        factor.name
-        for factor in part.factors
-        for level in factor.levels[1:]
-        if outcomes.get(level.name) == "passed" and level.name not in trivial
-    }
+    alone = [
+        outcomes.get(level.name) for factor in part.factors for level in factor.levels[1:] if level.name not in trivial
+    ]
+    if sum(map(_went_wrong, alone)) >= alone.count("passed"):
+        return ""
     for factor in part.factors:
         level = case.levels.get(factor.name)
-        if level in (None, factor.levels[0].name, case.name) or not right - {factor.name}:
-            continue
-        if _went_wrong(outcomes.get(level)):
+        if level not in (None, factor.levels[0].name, case.name) and _went_wrong(outcomes.get(level)):
             return level
     return ""
 
