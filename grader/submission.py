@@ -276,6 +276,8 @@ def _walk(
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:  # some file systems are asked for the kind, which may fail; an entry keeps it
+            entry.is_symlink(), entry.is_dir(follow_symlinks=False)
     except OSError as error:
         return unreadable(inside, error)
     found = [entry for entry in found if entry.is_symlink() or not _passed_over(entry.name)]

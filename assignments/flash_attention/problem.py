@@ -115,7 +115,8 @@ def _placed(name: str, tensor: torch.Tensor, params: AttentionParams) -> torch.T
         return around[:, 1::3, 1::2]
     if params.layout == "expanded" and name != "q":  # the same keys and values for all entries of the batch
         return tensor[:1].expand(tensor.shape)
-    if params.layout == "far-batches":  # the last entry of the batch starts beyond element 2^31
+    # The last entry of the batch starts beyond element 2^31: of k alone on a GPU, where each tensor takes 8 GiB for that.
+    if params.layout == "far-batches" and (name == "k" or tensor.device.type == "cpu"):
         batch, length, d = tensor.shape
         stride = 2**31 // (batch - 1) + 64
         around = untouched((batch - 1) * stride + length * d, tensor.dtype, tensor.device)

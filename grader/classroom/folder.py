@@ -169,7 +169,8 @@ class RunFolder:
 
     def attempts(self, handin: str) -> dict[Attempt, Path]:
         """The ended attempts at a hand-in with their folders, by number. An interrupted grading leaves no attempt."""
-        every = {ATTEMPT.fullmatch(path.name): path for path in self.tasks(handin).glob("attempt.*")}
+        tasks = self.tasks(handin)
+        every = {ATTEMPT.fullmatch(path.name): path for path in (tasks.iterdir() if tasks.is_dir() else ())}
         found = {int(named[1]): path for named, path in every.items() if named}
         return {
             self._read(f"tasks/{handin}/{path.name}/attempt.json", Attempt): path for _, path in sorted(found.items())

@@ -52,9 +52,12 @@ class Intake:
         self.notes += export.notes
         ids: dict[frozenset[str], set[str]] = defaultdict(set)  # all ids of a person, by name
         folders: dict[str, set[str]] = defaultdict(set)
-        for one in (person for handin in export.handins for person in handin.people):
+        everybody = [person for handin in export.handins for person in handin.people]
+        for one in everybody:
             ids[spellings(one.name)].add(str(one.ids))
             folders[folded(one.ids.get("folder", ""))].add(one.ids.get("folder", ""))
+        # A name that all have and no student has is none: "Participant", where Moodle's marking is blind
+        is_blind = len(ids) == 1 and not any(self.students.namesakes(one.name) for one in everybody)
         owners: dict[str, list[set[str]]] = defaultdict(list)  # the students of each hand-in with the same files
         for handin in export.handins:
             kept, notes = keep(handin, self.handins, self.wanted, self.known)
@@ -63,15 +66,15 @@ class Intake:
                 is_shared = len(folders[folded(one.ids.get("folder", ""))]) > 1
                 shared: Shared = "folder" if is_shared else ""
                 if one.name and len(ids[spellings(one.name)]) > 1:
-                    shared = "name"
+                    one, shared = (Person("", one.ids), "") if is_blind else (one, "name")
                 keys |= self._assigned(handin, one, shared, kept, notes)
             owners[kept].append(keys)
         self.notes += [f"{words}: {first_of(who)}" for words, who in self.about.items()]
         for kept, those in owners.items():
-            everybody = set().union(*those)
-            groups = {self.students[key].ids.get("group", "") for key in everybody}
-            if kept and any(one != everybody for one in those) and (len(groups) > 1 or groups == {""}):
-                self.notes.append(f"the same files: {first_of(sorted(everybody))}")
+            who = set().union(*those)
+            groups = {self.students[key].ids.get("group", "") for key in who}
+            if kept and any(one != who for one in those) and (len(groups) > 1 or groups == {""}):
+                self.notes.append(f"the same files: {first_of(sorted(who))}")
 
     def _assigned(self, handin: HandIn, person: Person, shared: Shared, kept: str, of_files: Sequence[str]) -> set[str]:
         """Assign a hand-in to a student, who is added if unknown, or to each student of a group. Returns their keys.

@@ -33,7 +33,7 @@ from grader.fingerprint import fingerprint
 from grader.nvidia import ListedGpu
 from grader.report.model import Report
 from grader.report.style import plain
-from grader.runfolder import alone_in, remove
+from grader.runfolder import remove
 from grader.sandbox.base import InfraError
 
 TICK_S = 0.1
@@ -150,7 +150,9 @@ def settle(folder: RunFolder, report: Report, anyway: bool) -> None:
     Args:
         anyway: whether to accept differences.
     """
-    with alone_in(folder.path):
+    while (held := lock(folder.path / NAME, unlocked=True)) is None:  # another node settles its own report
+        time.sleep(TICK_S)
+    with held:
         run = folder.run()
         gpu, image = report.environment.gpu or "", report.isolation.image or ""
         is_first = run.gpu is None
@@ -348,7 +350,7 @@ class Dispatch:
         try:
             for _ in cleanup():
                 pass
-        except (InfraError, OSError) as why:
+        except Exception as why:  # whatever Docker's SDK raises: the class goes on
             self.say(f"warning: `grader cleanup`: {why}")
 
     def say(self, words: str, style: str = "yellow") -> None:

@@ -74,30 +74,32 @@ def _lines(text: CompiledText) -> Iterator[str]:
 
 def _read_ttgir(lines: list[str], file: str, found: Compiled) -> None:
     locations = {name: value for name, equals, value in (line.partition(" = ") for line in lines) if equals}
+    known: dict[str, int] = {}
     for line in lines:
         operations = line.split(" ", 4)[:4]
         found.has_dot |= not DOTS.isdisjoint(operations)
         symbol = SYMBOL.search(line) if "tt.extern_elementwise" in operations else None
-        if symbol and (own := _own_line(line.rpartition(" loc(")[2], locations, file)):
+        if symbol and (own := _own_line(line.rpartition(" loc(")[2], locations, file, known)):
             names = found.functions.setdefault(own, []) if len(found.functions) < MAX_ENTRIES else []
             if symbol[1] not in names and len(names) < MAX_NAMES:
                 names.append(symbol[1])
 
 
-def _own_line(location: str, locations: Mapping[str, str], file: str) -> int:
+def _own_line(location: str, locations: Mapping[str, str], file: str, known: dict[str, int], depth: int = 0) -> int:
     """The innermost line of the file in a location of MLIR, as `#loc3)`, `"name"(#loc3)`, `"file":7:3` or `callsite(#loc3 at #loc4)`; 0
     if there is none.
+
+    Args:
+        known: the lines of the text's named locations, each looked up once.
     """
-    left = [location]
-    for _ in range(MAX_STEPS):
-        if not left:
-            break
-        here = left.pop()
-        if place := FILE_LINE.search(here):
-            if place[1].rpartition("/")[2] == file:
-                return int(place[2])
-        else:
-            left += [locations.get(name, "") for name in reversed(LOCATION.findall(here)[:2])]
+    if place := FILE_LINE.search(location):
+        return int(place[2]) if place[1].rpartition("/")[2] == file else 0
+    for name in LOCATION.findall(location)[:2]:
+        if name not in known and depth < MAX_STEPS:
+            known[name] = 0  # for a location that names itself
+            known[name] = _own_line(locations.get(name, ""), locations, file, known, depth + 1)
+        if known.get(name):
+            return known[name]
     return 0
 
 

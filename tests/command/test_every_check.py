@@ -67,7 +67,7 @@ extern "C" void gelu(const float* x, float* y, int64_t n, cudaStream_t stream) {
 NEEDED = {
     "Fault.wrong(told[0]": Needed("differ between two runs", "COUNT.append(0); y = x * 2; y[3] *= 1 + len(COUNT) % 2 * 2e-7; return y", AGAIN),
     "Fault.wrong(f'{evidence.kept[0]} lies in": Needed("lies in memory that an earlier call has returned", "COUNT.append(x * 2); return COUNT[0].copy_(x * 2)", AGAIN),
-    "Fault.wrong(words, (*hint, *failed.details)": Needed(
+    "Fault.wrong(words, (*hints, *failed.details)": Needed(
         "of call 3 of 3: y[0] is the first wrong", "COUNT.append(0); return x * 2 if len(COUNT) != 3 else x * 3", ("n = 10", "n = 10, together = 2")
     ),
     "Fault.wrong(fault.message": Needed("more than an int can count", source=CUDA.format(index="int", guard="")),

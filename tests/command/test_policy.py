@@ -219,7 +219,7 @@ def test_a_backward_pass_is_watched_too(tmp_path: Path) -> None:
         "    s = (q[:, :, None] * k[:, None]).sum(-1) / q.shape[-1] ** 0.5\n"
         "    p = s - s.amax(-1, keepdim=True)\n    return (p[..., None] * v[:, None]).sum(2)\n"
     )
-    (report,) = judge(tmp_path, ROOT, "flash_attention", "cpu", cases="first of its group").assignments
+    (report,) = judge(tmp_path, ROOT, "flash_attention", "cpu", case="n-48").assignments
     for part in report.parts:
         assert part.outcome == "forbidden"
         assert any("operator `amax` ran" in case.message for case in part.cases)
@@ -233,7 +233,7 @@ def test_a_forward_of_ones_own_earns_its_points(tmp_path: Path) -> None:
     assert by_pytorch in source
     source = source.replace(by_pytorch, f"{by_pytorch}        s = q @ k.mT\n")
     (tmp_path / "flash_attention.py").write_text(source)
-    (report,) = judge(tmp_path, ROOT, "flash_attention", "cpu", cases="first of its group").assignments
+    (report,) = judge(tmp_path, ROOT, "flash_attention", "cpu", case="n-48").assignments
     forward, backward = report.parts
     assert {one.outcome for one in forward.cases} == {"passed", "skipped"}
     assert (backward.outcome, backward.points.earned) == ("forbidden", 0)
