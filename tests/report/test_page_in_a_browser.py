@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from grader.cli import app
 from grader.profile.command import page as profile_page
 from grader.report.json_file import PAGE, read_report, write_report
-from grader.report.page import write_page
+from grader.report.model import Report
+from grader.report.page import page, write_page
 from tests.conftest import ROOT
 from tests.profile.test_views import everything
-from tests.report.building import replaced
 from tests.report.parsing import HOSTILE
-from tests.report.test_golden import alike, failing
+from tests.report.test_golden import alike
 from tests.support.browser import CHROMIUM, Browser, browser
 
 pytestmark = [
@@ -30,6 +30,7 @@ WIDTHS = (400, 1200)
 PAPER = 718  # the width of A4 within its margins
 SIZE = 60
 HOSTILE_NAME = "<img src=x onerror=alert(1)> \u202ecila '\"& #?%"
+SPOKEN = {"message", "diagnosis", "traceback", "others", "notes", "hints"}  # fields with words of a submission
 # What is on the page and how: its outline, what lies beyond the window, and texts that can hardly be read on what is behind them.
 LOOK = """(() => {
   const numbers = colour => { const [r, g, b, a = 1] = colour.match(/[\\d.]+/g).map(Number);
@@ -64,12 +65,21 @@ def tab() -> Iterator[Browser]:
         yield found
 
 
+def hostile(data: Any, spoken: bool = False) -> Any:
+    """A report's data with hostile words wherever a submission's may stand."""
+    if isinstance(data, dict):
+        return {key: hostile(one, spoken or key in SPOKEN) for key, one in data.items()}
+    if isinstance(data, list):
+        return [hostile(one, spoken) for one in data]
+    return HOSTILE if spoken and isinstance(data, str) else data
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Pages by what they show."""
     folder = tmp_path_factory.mktemp("class")
     reports = {name: read_report(ROOT / f"docs/sample/{name}/report.json") for name in ("cpu", "wrong", "gpu")}
-    reports |= {"alike": alike(), HOSTILE_NAME: replaced(failing(), str, lambda _: HOSTILE)[0]}
+    reports[HOSTILE_NAME] = Report.model_validate(hostile(reports["wrong"].model_dump(mode="json")))
     every = list(reports.values())
     for number in range(SIZE - len(reports)):
         name = f"{HOSTILE_NAME} {number}" if number % 7 == 0 else f"student-{number}"
@@ -81,9 +91,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for arguments in ([str(folder)], [str(folder), "--redact", "--output", str(redacted)]):
         done = CliRunner().invoke(app, ["show", *arguments])
         assert (done.exit_code, done.stderr) == (0, ""), done.output
-    found = {name: folder / name / PAGE for name in ("cpu", "wrong", "gpu", "alike")}
+    found = {name: folder / name / PAGE for name in ("cpu", "wrong", "gpu")}
     found |= {"hostile": folder / HOSTILE_NAME / PAGE, "class": folder / "index.html"}
-    profile = write_page(profile_page(everything()), tmp_path_factory.mktemp("profile") / "profile.html")
+    apart = tmp_path_factory.mktemp("apart")
+    profile = write_page(profile_page(everything()), apart / "profile.html")
+    found["alike"] = write_page(page(alike()), apart / "alike.html")
     found |= {"redacted": redacted / HOSTILE_NAME / PAGE, "redacted class": redacted / "index.html"}
     return found | {"profile": profile}
 

@@ -33,7 +33,7 @@ GROWTH = 9.0  # of time for four times the text; 4 in proportion, 16 by its squa
 FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 CHARACTERS = " a0\n(<[\"'`-/.:,#\\_e=*Aj‘\t"
 # Parts of patterns that are made where they are used: the first two are tried below, the others look for names of files.
-ELSEWHERE = ("row", " in named", "_in_memory", "submission.parent")
+ELSEWHERE = ("row", " in named", "_in_memory", "path.parent")
 REPEATS = (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT)
 SINGLES = (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN)
 LONG = 500  # a repeat of so many may be without an end
