@@ -1247,6 +1247,12 @@ STORIES = {
         softmax_oracle,
         lambda x: torch.softmax(x, -1).masked_fill(x < 0.5, 0.125),
     ),
+    "rows of nothing but -inf": Story(
+        "wrong just where x is",
+        torch.where(torch.arange(3)[:, None] == 1, -math.inf, normal(3, 50)),
+        softmax_oracle,
+        lambda x: torch.softmax(x, -1).nan_to_num(0),
+    ),
     "finite entries of a row": Story(
         "wrong just where x is",
         BEHIND_INFINITIES,
